@@ -40,17 +40,17 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(char_gpt: ModuleType, tmp_pa
 @pytest.mark.parametrize("device", ["cpu", "neuron"])
 def test_mixed_precision_learns(char_gpt: ModuleType, tmp_path: Path, device: str) -> None:
     saved = tmp_path / "amp.pt"
-    arguments = [*SMALL, "--device", device, "--amp", "--steps", "20", "--checkpoint", str(saved)]
+    arguments = [*SMALL, "--device", device, "--amp", "--steps", "60", "--checkpoint", str(saved)]
     assert char_gpt.main(arguments) == 0
     losses = torch.load(saved, weights_only=True, map_location="cpu")["losses"]
-    assert losses[-1] < losses[0] - 0.5
+    assert losses[-1] < losses[0] - 0.3
 
 
 def test_a_checkpoint_of_another_model_is_refused(char_gpt: ModuleType, tmp_path: Path) -> None:
     saved = str(tmp_path / "small.pt")
     common = [*SMALL, "--device", "cpu", "--checkpoint", saved]
     char_gpt.main([*common, "--steps", "1"])
-    with pytest.raises(SystemExit, match="holds a model of .*this run asks for"):
+    with pytest.raises(SystemExit, match=r"holds a model of .*this run asks for"):
         char_gpt.main([*common, "--steps", "2", "--resume", "--width", "64"])
 
 
