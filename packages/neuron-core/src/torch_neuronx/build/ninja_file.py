@@ -86,14 +86,12 @@ def render(project: Project, toolchain: Toolchain, layout: Layout) -> str:
 def _write_target(writer: "Writer", project: Project, target: Target, toolchain: Toolchain, layout: Layout) -> None:
     flags = _compile_flags(project, target, toolchain, layout)
     precompiled: list[str] = []
-    if project.precompiled is not None:
+    if target.precompiled is not None:
         # The compiler takes NAME.gch in place of NAME when it meets `-include NAME`; one per target, as flags differ.
-        header = layout.objects / target.name / project.precompiled.name
+        header = layout.objects / target.name / target.precompiled.name
         gch = f"{header}.gch"
-        source = str(project.root / project.precompiled)
-        writer.build(
-            [gch], "precompile", [source], variables={"flags": _join(flags), "short": project.precompiled.name}
-        )
+        source = str(project.root / target.precompiled)
+        writer.build([gch], "precompile", [source], variables={"flags": _join(flags), "short": target.precompiled.name})
         flags = ["-Winvalid-pch", "-include", str(header), *flags]
         precompiled = [gch]
     objects = []

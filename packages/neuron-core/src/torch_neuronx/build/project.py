@@ -3,8 +3,7 @@
     [tool.hatch.build.hooks.neuron-extension]
     package = "src/torch_neuronx_dist"          # the import package that receives the outputs
     generate = "csrc/codegen/generate.py"       # optional: run with `--output DIR` before compiling
-    headers = ["csrc/runtime/*.h"]              # optional: exported to include/<import name>/, below `headers-root`
-    headers-root = "csrc"
+    headers = ["csrc/runtime/*.h"]              # optional: exported, by file name, to include/<import name>/
 
     [[tool.hatch.build.hooks.neuron-extension.libraries]]
     name = "torch_neuronx"                      # -> lib/libtorch_neuronx.so
@@ -12,6 +11,7 @@
     generated = ["*.cpp"]                       # globs, relative to the generator's output
     include-dirs = ["csrc", "{jaxlib}/include"] # {module} is the folder of an installed package
     links = ["torch", "torch_cpu", "c10"]
+    precompiled = "csrc/precompiled.h"          # optional: a header parsed once and put before every source
 
     [[tool.hatch.build.hooks.neuron-extension.extensions]]
     name = "_C"                                 # -> _C.cpython-311-x86_64-linux-gnu.so
@@ -52,6 +52,7 @@ class Target:
     include_dirs: tuple[str, ...]
     defines: tuple[str, ...]
     links: tuple[str, ...]
+    precompiled: PurePosixPath | None
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,7 @@ class Project:
     package: PurePosixPath
     targets: tuple[Target, ...]
     generate: PurePosixPath | None
-    precompiled: PurePosixPath | None
     headers: tuple[str, ...]
-    headers_root: PurePosixPath
 
     @property
     def import_name(self) -> str:
@@ -96,7 +95,7 @@ def load_project(root: Path) -> Project:
 def parse_project(root: Path, name: str, requirements: list[str], table: Mapping[str, Any]) -> Project:
     """Check the hook's table; raises BuildConfigError naming the key that is missing, unknown or of the wrong type."""
     table = {key: value for key, value in table.items() if key not in ("path", "dependencies", "enable-by-default")}
-    known = {"package", "generate", "precompiled", "headers", "headers-root", "libraries", "extensions"}
+    known = {"package", "generate", "headers", "libraries", "extensions"}
     _refuse_unknown(table, known, "the neuron-extension table")
     targets = tuple(
         _target(kind, entry)
@@ -106,7 +105,6 @@ def parse_project(root: Path, name: str, requirements: list[str], table: Mapping
     if not targets:
         raise BuildConfigError("the neuron-extension table lists neither `libraries` nor `extensions`.")
     generate = table.get("generate")
-    precompiled = table.get("precompiled")
     return Project(
         root=root.resolve(),
         name=name,
@@ -114,16 +112,17 @@ def parse_project(root: Path, name: str, requirements: list[str], table: Mapping
         package=PurePosixPath(_text(table, "package", "the neuron-extension table")),
         targets=targets,
         generate=None if generate is None else PurePosixPath(generate),
-        precompiled=None if precompiled is None else PurePosixPath(precompiled),
         headers=tuple(_list(table, "headers", str, "the neuron-extension table")),
-        headers_root=PurePosixPath(table.get("headers-root", ".")),
     )
 
 
 def _target(kind: TargetKind, entry: Mapping[str, Any]) -> Target:
     where = f"an entry of `{'libraries' if kind is TargetKind.LIBRARY else 'extensions'}`"
-    _refuse_unknown(entry, {"name", "output", "sources", "generated", "include-dirs", "defines", "links"}, where)
+    _refuse_unknown(
+        entry, {"name", "output", "sources", "generated", "include-dirs", "defines", "links", "precompiled"}, where
+    )
     name = _text(entry, "name", where)
+    precompiled = entry.get("precompiled")
     default = f"lib/lib{name}.so" if kind is TargetKind.LIBRARY else name
     return Target(
         kind=kind,
@@ -134,6 +133,7 @@ def _target(kind: TargetKind, entry: Mapping[str, Any]) -> Target:
         include_dirs=tuple(_list(entry, "include-dirs", str, where)),
         defines=tuple(_list(entry, "defines", str, where)),
         links=tuple(_list(entry, "links", str, where)),
+        precompiled=None if precompiled is None else PurePosixPath(precompiled),
     )
 
 

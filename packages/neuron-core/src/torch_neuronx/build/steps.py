@@ -60,9 +60,13 @@ def install_in_place(built: Built) -> list[Path]:
 
     A file is replaced by renaming, so that a process that has the old one mapped keeps it.
     """
+    package = built.project.package_dir
+    outputs = {package / file.relative_to(built.stage): file for file in built.files}
+    for stale in (package / "include").rglob("*.h"):
+        if stale not in outputs:
+            stale.unlink()
     written = []
-    for file in built.files:
-        target = built.project.package_dir / file.relative_to(built.stage)
+    for target, file in outputs.items():
         if _write_if_changed(target, file.read_bytes(), mode=file.stat().st_mode):
             written.append(target)
     return written
@@ -122,13 +126,10 @@ def _stage(project: Project, toolchain: Toolchain, layout: Layout) -> list[Path]
     """Headers and build facts beside the shared objects that ninja linked."""
     files = [layout.stage / output_path(target) for target in project.targets]
     if project.headers:
-        root = project.root / project.headers_root
-        found = {path for pattern in project.headers for path in project.root.glob(pattern)}
-        if not found:
-            raise BuildConfigError(f"no header of {project.name} matches {', '.join(project.headers)}.")
         include = layout.stage / "include" / project.import_name
-        _mirror(include, {path.relative_to(root): path.read_bytes() for path in found})
-        files += sorted(path for path in include.rglob("*") if path.is_file())
+        headers = _exported_headers(project)
+        _mirror(include, {Path(name): path.read_bytes() for name, path in headers.items()})
+        files += sorted(include / name for name in headers)
     text = _BUILD_INFO.format(
         package=project.import_name,
         torch=toolchain.torch.version,
@@ -140,6 +141,20 @@ def _stage(project: Project, toolchain: Toolchain, layout: Layout) -> list[Path]
     info = layout.stage / "_build_info.py"
     _write_if_changed(info, text.encode())
     return [*files, info]
+
+
+def _exported_headers(project: Project) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for pattern in project.headers:
+        matches = sorted(project.root.glob(pattern))
+        if not matches:
+            raise BuildConfigError(f"no header of {project.name} matches `{pattern}` in {project.root}.")
+        for path in matches:
+            if found.setdefault(path.name, path) != path:
+                raise BuildConfigError(
+                    f"{project.name} exports two headers named {path.name}: {found[path.name]}, {path}."
+                )
+    return found
 
 
 def _mirror(folder: Path, content: dict[Path, bytes]) -> None:
