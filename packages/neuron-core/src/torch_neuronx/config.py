@@ -1,0 +1,565 @@
+"""Every environment variable of the project, declared once.
+
+A variable is read when it is asked for, never at import::
+
+    from torch_neuronx import config
+
+    if config.get(config.COMPILE_ONLY): ...
+
+``docs/variables.md`` and ``torch-neuronx env`` are made from this list.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, overload
+
+from torch_neuronx.errors import ConfigurationError
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class ValueType(Generic[T_co]):
+    """How the text of a variable is read."""
+
+    name: str
+    accepts: str
+    """Completes the sentence "use …" in an error."""
+    parse: Callable[[str], T_co]
+    """Raises ``ValueError`` for text that it does not accept."""
+
+
+class Kind(StrEnum):
+    """What a variable is about; one section of the documentation each."""
+
+    CORES = "Targets and cores"
+    EAGER = "Eager mode"
+    EMULATOR = "Runtimes and the emulator"
+    COMPILATION = "Compilation"
+    CACHING = "Caching"
+    METRICS = "Metrics and logging"
+    PLUGINS = "Plugins"
+
+
+class Source(StrEnum):
+    """Where a value comes from."""
+
+    ENVIRONMENT = "environment"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Variable(Generic[T_co]):
+    """One environment variable."""
+
+    name: str
+    type: ValueType[T_co]
+    default: T_co | Callable[[], T_co]
+    """The value where the variable is not set, or a function that makes it."""
+    summary: str
+    kind: Kind
+    aliases: tuple[str, ...] = ()
+    """Older spellings; ``name`` wins where both are set."""
+    honoured_by: tuple[str, ...] = ()
+    """The distributions that read it; empty: it is accepted and checked, and has no effect yet."""
+    default_text: str | None = None
+    """The default for people, where the value itself says too little."""
+
+
+@dataclass(frozen=True)
+class Setting(Generic[T_co]):
+    """What one variable is set to."""
+
+    variable: Variable[T_co]
+    value: T_co
+    source: Source
+    spelling: str
+    """The name it was found under: the variable's, or an alias."""
+
+
+_variables: dict[str, Variable[Any]] = {}
+VARIABLES: Mapping[str, Variable[Any]] = MappingProxyType(_variables)
+"""Every variable by name, in the order of declaration."""
+
+
+def _declare(variable: Variable[T]) -> Variable[T]:
+    _variables[variable.name] = variable
+    return variable
+
+
+def find(name: str) -> Variable[Any]:
+    """Return the variable declared under ``name`` or with ``name`` as an alias.
+
+    Raises :class:`ConfigurationError` if there is none.
+    """
+    if name in _variables:
+        return _variables[name]
+    for variable in _variables.values():
+        if name in variable.aliases:
+            return variable
+    raise ConfigurationError(f"No environment variable {name!r} is declared. `torch-neuronx env` lists those that are.")
+
+
+def read(variable: Variable[T], environ: Mapping[str, str] | None = None) -> Setting[T]:
+    """Read ``variable`` from ``environ`` (default: ``os.environ``).
+
+    Raises :class:`ConfigurationError` if its text is not accepted.
+    """
+    environ = os.environ if environ is None else environ
+    for spelling in (variable.name, *variable.aliases):
+        text = environ.get(spelling)
+        if text is None:
+            continue
+        try:
+            value = variable.type.parse(text)
+        except ValueError:
+            raise ConfigurationError(
+                f"The environment variable {spelling} is set to {text!r}, which is not accepted. "
+                f"Use {variable.type.accepts}."
+            ) from None
+        return Setting(variable, value, Source.ENVIRONMENT, spelling)
+    return Setting(variable, default(variable), Source.DEFAULT, variable.name)
+
+
+def default(variable: Variable[T]) -> T:
+    """Return the value of ``variable`` where it is not set."""
+    return variable.default() if callable(variable.default) else variable.default
+
+
+@overload
+def get(variable: Variable[T], environ: Mapping[str, str] | None = None) -> T: ...
+@overload
+def get(variable: str, environ: Mapping[str, str] | None = None) -> Any: ...
+def get(variable: Variable[Any] | str, environ: Mapping[str, str] | None = None) -> Any:
+    """Return the typed value of a variable, or raise :class:`ConfigurationError`."""
+    return read(find(variable) if isinstance(variable, str) else variable, environ).value
+
+
+def source(variable: Variable[Any] | str, environ: Mapping[str, str] | None = None) -> Source:
+    """Return where the value of a variable comes from, or raise :class:`ConfigurationError`."""
+    return read(find(variable) if isinstance(variable, str) else variable, environ).source
+
+
+def show(value: object) -> str:
+    """Write a value for people, in a form that the variable accepts back where there is one."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "1" if value else "0"
+        case tuple():
+            return ",".join(map(show, value))
+        case _:
+            return str(value)
+
+
+def default_text(variable: Variable[Any]) -> str:
+    """Write the default of a variable for people."""
+    return show(default(variable)) if variable.default_text is None else variable.default_text
+
+
+# How text is read -----------------------------------------------------------------------------------------------------
+
+
+def _parse_bool(text: str) -> bool:
+    match text.lower():
+        case "1" | "true" | "yes":
+            return True
+        case "0" | "false" | "no":
+            return False
+    raise ValueError(text)
+
+
+def _parse_int(text: str, choices: range) -> int:
+    if re.fullmatch(r"[0-9]+", text, re.ASCII) is None or int(text) not in choices:
+        raise ValueError(text)
+    return int(text)
+
+
+_UNITS = {"": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+
+
+def _parse_size(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+) ?([kmgt]ib)?", text.lower(), re.ASCII)
+    if match is None or int(match[1]) == 0:
+        raise ValueError(text)
+    return int(match[1]) * _UNITS[match[2] or ""]
+
+
+def _parse_names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
+def _parse_path(text: str) -> Path:
+    if not text:
+        raise ValueError(text)
+    return Path(text)
+
+
+def _parse_word(text: str) -> str:
+    if not text.strip():
+        raise ValueError(text)
+    return text.strip()
+
+
+def _parse_core_list(text: str) -> tuple[int, ...]:
+    cores: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r" *([0-9]+) *(?:- *([0-9]+) *)?", part, re.ASCII)
+        if match is None:
+            raise ValueError(text)
+        first, last = int(match[1]), int(match[2] or match[1])
+        # The largest instance has 128 physical cores; a longer range is a slip of the finger, not a list to build.
+        if last < first or last - first >= 1024:
+            raise ValueError(text)
+        cores.extend(range(first, last + 1))
+    if len(set(cores)) != len(cores):
+        raise ValueError(text)
+    return tuple(cores)
+
+
+BOOL = ValueType("bool", "1, true or yes, or 0, false or no, in any case", _parse_bool)
+SIZE = ValueType("size", "a number of bytes above 0, such as 67108864 or 64MiB (KiB, MiB, GiB, TiB)", _parse_size)
+NAMES = ValueType("list", "names separated by commas", _parse_names)
+PATH = ValueType("path", "a path", _parse_path)
+TEXT = ValueType("str", "any text", str)
+WORD = ValueType("str", "a name", _parse_word)
+CORE_LIST = ValueType("cores", "distinct core numbers and inclusive ranges, such as 0 or 0,2 or 0-3", _parse_core_list)
+
+
+def _integer(choices: range, accepts: str) -> ValueType[int]:
+    return ValueType("int", accepts, lambda text: _parse_int(text, choices))
+
+
+_AT_LEAST_0 = range(2**63)
+
+# The variables --------------------------------------------------------------------------------------------------------
+
+_CORE = "torch-neuronx"
+
+PLATFORM_TARGET_OVERRIDE = _declare(
+    Variable[str | None](
+        "NEURON_PLATFORM_TARGET_OVERRIDE",
+        WORD,
+        None,
+        "Target platform (`trn2`, `trn3`, or one that a plugin adds). Not set: the runtime is asked; the emulator "
+        "answers `trn2`.",
+        Kind.CORES,
+        honoured_by=(_CORE,),
+        default_text="(the runtime's)",
+    )
+)
+RT_VISIBLE_CORES = _declare(
+    Variable[tuple[int, ...] | None](
+        "NEURON_RT_VISIBLE_CORES",
+        CORE_LIST,
+        None,
+        "Logical cores to show, in this order, as `neuron:0`, `neuron:1`, …; wins over `NEURON_RT_NUM_CORES`.",
+        Kind.CORES,
+        honoured_by=(_CORE,),
+        default_text="(all)",
+    )
+)
+RT_NUM_CORES = _declare(
+    Variable(
+        "NEURON_RT_NUM_CORES",
+        _integer(_AT_LEAST_0, "a whole number, 0 for all cores"),
+        0,
+        "How many logical cores to show; 0 shows all.",
+        Kind.CORES,
+        honoured_by=(_CORE,),
+    )
+)
+LOGICAL_NC_CONFIG = _declare(
+    Variable[int | None](
+        "NEURON_LOGICAL_NC_CONFIG",
+        _integer(range(1, 3), "1 or 2"),
+        None,
+        "Physical cores per logical core (LNC), 1 or 2.",
+        Kind.CORES,
+        honoured_by=(_CORE,),
+        default_text="(the target's: 2)",
+    )
+)
+
+FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS = _declare(
+    Variable(
+        "TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS",
+        BOOL,
+        False,
+        "When true, only operators that the target does not implement may run on the CPU; a native operator that "
+        "fails raises.",
+        Kind.EAGER,
+    )
+)
+LAUNCH_BLOCKING = _declare(
+    Variable("NEURON_LAUNCH_BLOCKING", BOOL, False, "When true, every eager operator is synchronous.", Kind.EAGER)
+)
+ENABLE_CONCATENATION = _declare(
+    Variable(
+        "TORCH_NEURONX_ENABLE_CONCATENATION",
+        BOOL,
+        False,
+        "Asks for adaptive eager mode, which joins eager operators. Not available yet.",
+        Kind.EAGER,
+    )
+)
+SEGMENT_ALLOCATOR_CONFIG = _declare(
+    Variable(
+        "TORCH_NEURONX_SEGMENT_ALLOCATOR_CONFIG",
+        TEXT,
+        "",
+        "Settings of the device allocator, `key=value` separated by commas: `kMaxSplitSizeBytes`, "
+        "`kMaxNonSplitRoundingBytes`.",
+        Kind.EAGER,
+    )
+)
+STRICT_INT64 = _declare(
+    Variable(
+        "TORCH_NEURONX_STRICT_INT64",
+        BOOL,
+        False,
+        "When true, an int64 value that the chip would truncate to 32 bits raises, naming operator and value.",
+        Kind.EAGER,
+    )
+)
+TRACK_OPS = _declare(
+    Variable(
+        "TORCH_NEURONX_TRACK_OPS",
+        BOOL,
+        False,
+        "When true, the names of executed and of fallback operators are recorded from the start.",
+        Kind.EAGER,
+    )
+)
+
+RUNTIME = _declare(
+    Variable(
+        "TORCH_NEURONX_RUNTIME",
+        WORD,
+        "auto",
+        "The runtime: `emulator`, `nrt`, one that a plugin adds, or `auto`: `nrt` where a Neuron device and libnrt "
+        "exist, else the emulator.",
+        Kind.EMULATOR,
+    )
+)
+EMULATOR_HBM_BYTES = _declare(
+    Variable[int | None](
+        "TORCH_NEURONX_EMULATOR_HBM_BYTES",
+        SIZE,
+        None,
+        "Device memory of each emulated logical core.",
+        Kind.EMULATOR,
+        default_text="(the target's: 24 GiB on trn2)",
+    )
+)
+EMULATOR_PROTECT = _declare(
+    Variable(
+        "TORCH_NEURONX_EMULATOR_PROTECT",
+        BOOL,
+        False,
+        "When true, emulated device memory cannot be read or written outside kernels: host code that follows a "
+        "device pointer crashes where it does so.",
+        Kind.EMULATOR,
+    )
+)
+EMULATOR_RELAXED = _declare(
+    Variable(
+        "TORCH_NEURONX_EMULATOR_RELAXED",
+        BOOL,
+        False,
+        "When true, the emulator drops the chip's rules as a whole: float64 in full precision, unsupported operators "
+        "run, no core rules.",
+        Kind.EMULATOR,
+    )
+)
+
+DISABLE_FALLBACK_EXECUTION = _declare(
+    Variable(
+        "TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION",
+        BOOL,
+        True,
+        "When true, a failure to compile or to run a graph raises; when false, the original graph runs in eager mode.",
+        Kind.COMPILATION,
+    )
+)
+
+
+@cache
+def _debug_directory() -> Path:
+    return Path(f"/tmp/neuron_backend_{uuid.uuid4().hex}")
+
+
+DEBUG_DIR = _declare(
+    Variable(
+        "TORCH_NEURONX_DEBUG_DIR",
+        PATH,
+        _debug_directory,
+        "Directory of compilation artifacts: FX graphs, StableHLO, NEFF files.",
+        Kind.COMPILATION,
+        default_text="/tmp/neuron_backend_<random, one per process>",
+    )
+)
+PRESERVE_COMPILATION_ARTIFACTS = _declare(
+    Variable(
+        "TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS",
+        BOOL,
+        False,
+        "When true, the directory of compilation artifacts is kept after the program.",
+        Kind.COMPILATION,
+    )
+)
+COMPILE_ONLY = _declare(
+    Variable(
+        "TORCH_NEURONX_COMPILE_ONLY",
+        BOOL,
+        False,
+        "When true, graphs are compiled and not executed, and a runtime that does not start is no error.",
+        Kind.COMPILATION,
+    )
+)
+DYNAMO_DISABLE_CPU_AUTOCOPY = _declare(
+    Variable(
+        "TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY",
+        BOOL,
+        False,
+        "When true, a CPU tensor among the inputs of a compiled graph raises instead of being copied to the device.",
+        Kind.COMPILATION,
+    )
+)
+RETAIN_DEVICE_MODE = _declare(
+    Variable(
+        "TORCH_NEURONX_RETAIN_DEVICE_MODE",
+        BOOL,
+        False,
+        "When true, outputs of a compiled graph go to the device that they had before compilation.",
+        Kind.COMPILATION,
+    )
+)
+CC_FLAGS = _declare(
+    Variable("NEURON_CC_FLAGS", TEXT, "", "Further flags for the `neuronx-cc` command.", Kind.COMPILATION)
+)
+ENABLE_NKI_SDPA = _declare(
+    Variable(
+        "TORCH_NEURONX_ENABLE_NKI_SDPA",
+        BOOL,
+        True,
+        "When true, `scaled_dot_product_attention` uses the NKI flash-attention kernel where it can: query lengths "
+        "that are multiples of 2048.",
+        Kind.COMPILATION,
+    )
+)
+
+NEFF_CACHE_DIR = _declare(
+    Variable(
+        "TORCH_NEURONX_NEFF_CACHE_DIR",
+        PATH,
+        Path("/tmp/neff_cache"),
+        "Directory of the persistent NEFF cache; may be on a shared mount.",
+        Kind.CACHING,
+    )
+)
+HLO_CACHE_DIR = _declare(
+    Variable(
+        "TORCH_NEURONX_HLO_CACHE_DIR",
+        PATH,
+        Path("/tmp/hlo_cache"),
+        "Directory of the persistent HLO cache, shared by eager mode and `torch.compile`.",
+        Kind.CACHING,
+    )
+)
+NEFF_DISABLE_CACHE = _declare(
+    Variable(
+        "TORCH_NEURONX_NEFF_DISABLE_CACHE",
+        BOOL,
+        False,
+        "When true, there is no persistent NEFF cache.",
+        Kind.CACHING,
+        aliases=("TORCH_NEURONX_DISABLE_NEFF_CACHE",),
+    )
+)
+NEFF_LOCAL_CACHE_DIR = _declare(
+    Variable(
+        "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR",
+        PATH,
+        Path("/tmp/local_cache"),
+        "Local directory of file locks and scratch files. Must be on a local POSIX file system.",
+        Kind.CACHING,
+    )
+)
+NEFF_CACHE_LOCK_TIMEOUT = _declare(
+    Variable(
+        "TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT",
+        _integer(_AT_LEAST_0, "a whole number of seconds"),
+        1200,
+        "Seconds to wait for another process that compiles the same key.",
+        Kind.CACHING,
+    )
+)
+CACHING_PRECOMPILE = _declare(
+    Variable(
+        "TORCH_CACHING_PRECOMPILE",
+        BOOL,
+        False,
+        "PyTorch's own switch of the Dynamo precompile cache, saved under `TORCHINDUCTOR_CACHE_DIR`.",
+        Kind.CACHING,
+        honoured_by=("torch",),
+    )
+)
+
+METRICS_ENABLED = _declare(
+    Variable(
+        "TORCH_NEURONX_METRICS_ENABLED",
+        BOOL,
+        True,
+        "When true, the counters of `torch_neuronx.metrics` count from the start.",
+        Kind.METRICS,
+    )
+)
+ENABLED_METRIC_TABLES = _declare(
+    Variable(
+        "TORCH_NEURONX_ENABLED_METRIC_TABLES",
+        NAMES,
+        (),
+        "Metric tables to write as CSV files, separated by commas; `graph_stats` is the table of compilations.",
+        Kind.METRICS,
+    )
+)
+METRICS_DIR = _declare(
+    Variable(
+        "TORCH_NEURONX_METRICS_DIR",
+        PATH,
+        Path("/tmp"),
+        "Directory of the CSV files of metrics.",
+        Kind.METRICS,
+    )
+)
+LOG_LEVEL = _declare(
+    Variable(
+        "TORCH_NEURONX_LOG_LEVEL",
+        _integer(range(4), "a whole number from 0 (warnings) to 3 (debug)"),
+        0,
+        "How much is logged: 0 warnings, 1 information, 2 details, 3 debug.",
+        Kind.METRICS,
+    )
+)
+
+DISABLE_PLUGINS = _declare(
+    Variable(
+        "TORCH_NEURONX_DISABLE_PLUGINS",
+        NAMES,
+        (),
+        "Plugins to leave out: names of entry points or of distributions, separated by commas; `all` leaves out every "
+        "installed plugin.",
+        Kind.PLUGINS,
+        honoured_by=(_CORE,),
+    )
+)

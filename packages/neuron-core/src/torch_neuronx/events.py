@@ -1,0 +1,85 @@
+"""What observers receive: one frozen dataclass per thing that happens.
+
+Times are seconds of wall clock. ``graph`` is the name under which a graph's artifacts are written; ``key`` is the
+content key under which its NEFF is cached.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompileStarted(Event):
+    """A compiler begins to turn a graph into a NEFF; a cache hit does not send this."""
+
+    graph: str
+    key: str
+    compiler: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompileFinished(Event):
+    """The compiler returned or failed; one for each :class:`CompileStarted`."""
+
+    graph: str
+    key: str
+    compiler: str
+    target: str
+    seconds: float
+    neff_bytes: int | None
+    """Size of the NEFF; ``None`` after a failure."""
+    error: str | None = None
+    """What the compiler said; ``None`` after a success."""
+
+
+class CacheLayer(StrEnum):
+    """Where a compiled graph was looked up."""
+
+    MEMORY = "memory"
+    PERSISTENT = "persistent"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLookedUp(Event):
+    """One layer of the compilation cache was asked for a key."""
+
+    key: str
+    layer: CacheLayer
+    hit: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class GraphExecuted(Event):
+    """A compiled graph was handed to the runtime; device work may still be queued."""
+
+    graph: str
+    device: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OpFellBack(Event):
+    """An operator ran on the CPU instead of the device."""
+
+    op: str
+    """Qualified name, ``aten::complex``."""
+    reason: str
+    calls: int = 1
+    """How many calls this event stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBroke(Event):
+    """Dynamo split a function at a call that cannot be compiled."""
+
+    op: str
+    reason: str
+    location: str = ""
+    """``file:line`` of the call in the user's program, where it is known."""

@@ -1,0 +1,1 @@
+"""Runtimes: what holds device memory and runs NEFFs. The emulator is one of them."""
