@@ -349,6 +349,7 @@ RUNTIME = _declare(
         "The runtime: `emulator`, `nrt`, one that a plugin adds, or `auto`: `nrt` where a Neuron device and libnrt "
         "exist, else the emulator.",
         Kind.EMULATOR,
+        honoured_by=(_CORE,),
     )
 )
 EMULATOR_HBM_BYTES = _declare(
@@ -358,6 +359,7 @@ EMULATOR_HBM_BYTES = _declare(
         None,
         "Device memory of each emulated logical core.",
         Kind.EMULATOR,
+        honoured_by=(_CORE,),
         default_text="(the target's: 24 GiB on trn2)",
     )
 )
@@ -522,6 +524,7 @@ METRICS_ENABLED = _declare(
         True,
         "When true, the counters of `torch_neuronx.metrics` count from the start.",
         Kind.METRICS,
+        honoured_by=(_CORE,),
     )
 )
 ENABLED_METRIC_TABLES = _declare(
@@ -549,6 +552,7 @@ LOG_LEVEL = _declare(
         0,
         "How much is logged: 0 warnings, 1 information, 2 details, 3 debug.",
         Kind.METRICS,
+        honoured_by=(_CORE,),
     )
 )
 

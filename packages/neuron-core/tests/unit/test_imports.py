@@ -14,11 +14,16 @@ TORCH_FREE = [
     "hookspecs",
     "installed",
     "kernels",
+    "logs",
     "lowerings",
+    "metrics",
     "neff",
     "op_status",
     "plugins",
+    "runtimes.emulator",
     "runtimes.interface",
+    "runtimes.nrt",
+    "runtimes.select",
     "targets",
 ]
 

@@ -1,0 +1,97 @@
+"""Counters of what the project did in this process.
+
+They are fed by the observer hook, like any third party's. Names in use:
+
+- ``CompilationCache.TotalCompilations``, ``CompilationCache.FailedCompilations``: runs of a compiler
+- ``CompilationCache.InMemoryHits``, ``CompilationCache.PersistentHits``: look-ups that found their graph
+- ``CompilationCache.InMemoryMisses``, ``CompilationCache.PersistentMisses``: those that did not
+- ``Graphs.Executions``, ``Graphs.Breaks``
+- ``Fallback.Total``, ``Fallback.<operator>``: calls that ran on the CPU, ``Fallback.aten::complex``
+"""
+
+import threading
+from collections import Counter
+
+from torch_neuronx import config
+from torch_neuronx.events import (
+    CacheLayer,
+    CacheLookedUp,
+    CompileFinished,
+    Event,
+    GraphBroke,
+    GraphExecuted,
+    OpFellBack,
+)
+
+_LAYERS = {CacheLayer.MEMORY: "InMemory", CacheLayer.PERSISTENT: "Persistent"}
+
+
+class _Counters:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.counts: Counter[str] = Counter()
+        self.enabled: bool | None = None
+        """``None``: as ``TORCH_NEURONX_METRICS_ENABLED`` says."""
+
+
+_state = _Counters()
+
+
+def report() -> str:
+    """Return every counter that is not zero, one a line, sorted by name."""
+    with _state.lock:
+        rows = sorted(_state.counts.items())
+    if not rows:
+        return "Nothing was counted." if is_enabled() else "Nothing was counted: metrics are off."
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:{width}}  {number}" for name, number in rows)
+
+
+def get_counter_value(name: str) -> int | None:
+    """Return the counter called ``name``, or ``None`` if nothing was counted under it."""
+    with _state.lock:
+        return _state.counts.get(name)
+
+
+def clear_all() -> None:
+    """Forget every counter."""
+    with _state.lock:
+        _state.counts.clear()
+
+
+def set_enabled(enabled: bool) -> None:
+    """Start or stop counting in this process; what was counted stays."""
+    _state.enabled = enabled
+
+
+def is_enabled() -> bool:
+    """Return whether events are counted, by default as ``TORCH_NEURONX_METRICS_ENABLED`` says."""
+    if _state.enabled is None:
+        _state.enabled = config.get(config.METRICS_ENABLED)
+    return _state.enabled
+
+
+def count(event: Event) -> None:
+    """Count one event, if counting is on; the core's plugin receives the events and calls this."""
+    if not is_enabled():
+        return
+    increments = _increments(event)
+    with _state.lock:
+        _state.counts.update(increments)
+
+
+def _increments(event: Event) -> dict[str, int]:
+    match event:
+        case CompileFinished(error=None):
+            return {"CompilationCache.TotalCompilations": 1}
+        case CompileFinished():
+            return {"CompilationCache.FailedCompilations": 1}
+        case CacheLookedUp(layer=layer, hit=hit):
+            return {f"CompilationCache.{_LAYERS[layer]}{'Hits' if hit else 'Misses'}": 1}
+        case GraphExecuted():
+            return {"Graphs.Executions": 1}
+        case GraphBroke():
+            return {"Graphs.Breaks": 1}
+        case OpFellBack(op=op, calls=calls):
+            return {"Fallback.Total": calls, f"Fallback.{op}": calls}
+    return {}
