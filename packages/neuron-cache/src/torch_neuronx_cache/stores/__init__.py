@@ -1,0 +1,1 @@
+"""Stores: where the bytes of entries live, found by the scheme of a URL."""
