@@ -1,14 +1,16 @@
-"""Writes the pages of ``docs/`` that are made from the code: ``docs/variables.md``.
+"""Writes the pages of ``docs/`` that are made from the code: ``variables.md`` and ``hooks.md``.
 
 ``python tools/generate_docs.py`` writes them; with ``--check`` it writes nothing and fails if one is out of date.
 """
 
 import argparse
+import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from torch_neuronx import config
+from torch_neuronx import config, hookspecs
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -60,7 +62,50 @@ def _row(variable: config.Variable[object]) -> str:
     return f"| {names} | {variable.type.name} | {default} | {variable.summary} | {readers} |"
 
 
-PAGES = {"variables.md": variables_page}
+def hooks_page() -> str:
+    """Return ``docs/hooks.md``."""
+    return "\n".join(_hooks_lines())
+
+
+def _hooks_lines() -> Iterator[str]:
+    yield "# Hooks"
+    yield ""
+    yield "<!-- Made by tools/generate_docs.py from torch_neuronx/hookspecs.py. Do not edit. -->"
+    yield ""
+    yield "What a plugin can do, one function each. [plugins.md](plugins.md) shows how to write and install one."
+    for name, hook in hooks().items():
+        doc = inspect.getdoc(hook) or ""
+        summary, _, rest = doc.partition("\n")
+        yield ""
+        yield f"## `{name}`"
+        yield ""
+        yield "```python"
+        yield f"def {name}{inspect.signature(hook)}".replace("'", "")  # annotations are strings
+        yield "```"
+        yield ""
+        yield _markdown(f"{summary}\n{rest}").strip()
+    yield ""
+
+
+def hooks() -> dict[str, Callable[..., object]]:
+    """Return every hook by name, in the order of the source."""
+    return {
+        name: value
+        for name, value in vars(hookspecs).items()
+        if inspect.isfunction(value) and value.__module__ == hookspecs.__name__ and name.startswith(hookspecs.PROJECT)
+    }
+
+
+def _markdown(doc: str) -> str:
+    doc, _, example = doc.partition("Example::\n")
+    doc = re.sub(r":(?:class|func|mod|data):`([^`]+)`", r"`\1`", doc).replace("``", "`")
+    doc = re.sub(r"^:param (\w+): ", r"- `\1`: ", doc, flags=re.MULTILINE)
+    doc = re.sub(r"^:return: ", "- Returns: ", doc, flags=re.MULTILINE)
+    doc = re.sub(r"^    (?=\S)", "  ", doc, flags=re.MULTILINE)
+    return f"{doc.strip()}\n\n```python\n{inspect.cleandoc(example)}\n```"
+
+
+PAGES = {"variables.md": variables_page, "hooks.md": hooks_page}
 
 
 def main() -> int:

@@ -230,6 +230,7 @@ BOOL = ValueType("bool", "1, true or yes, or 0, false or no, in any case", _pars
 SIZE = ValueType("size", "a number of bytes above 0, such as 67108864 or 64MiB (KiB, MiB, GiB, TiB)", _parse_size)
 NAMES = ValueType("list", "names separated by commas", _parse_names)
 PATH = ValueType("path", "a path", _parse_path)
+LOCATION = ValueType("path or URL", "a path, or the URL of a store", _parse_word)
 TEXT = ValueType("str", "any text", str)
 WORD = ValueType("str", "a name", _parse_word)
 CORE_LIST = ValueType("cores", "distinct core numbers and inclusive ranges, such as 0 or 0,2 or 0-3", _parse_core_list)
@@ -244,6 +245,7 @@ _AT_LEAST_0 = range(2**63)
 # The variables --------------------------------------------------------------------------------------------------------
 
 _CORE = "torch-neuronx"
+_CACHE = "torch-neuronx-cache"
 
 PLATFORM_TARGET_OVERRIDE = _declare(
     Variable[str | None](
@@ -463,19 +465,21 @@ ENABLE_NKI_SDPA = _declare(
 NEFF_CACHE_DIR = _declare(
     Variable(
         "TORCH_NEURONX_NEFF_CACHE_DIR",
-        PATH,
-        Path("/tmp/neff_cache"),
-        "Directory of the persistent NEFF cache; may be on a shared mount.",
+        LOCATION,
+        "/tmp/neff_cache",
+        "Directory or URL of the persistent NEFF cache; a directory may be on a shared mount.",
         Kind.CACHING,
+        honoured_by=(_CACHE,),
     )
 )
 HLO_CACHE_DIR = _declare(
     Variable(
         "TORCH_NEURONX_HLO_CACHE_DIR",
-        PATH,
-        Path("/tmp/hlo_cache"),
-        "Directory of the persistent HLO cache, shared by eager mode and `torch.compile`.",
+        LOCATION,
+        "/tmp/hlo_cache",
+        "Directory or URL of the persistent HLO cache, shared by eager mode and `torch.compile`.",
         Kind.CACHING,
+        honoured_by=(_CACHE,),
     )
 )
 NEFF_DISABLE_CACHE = _declare(
@@ -485,6 +489,7 @@ NEFF_DISABLE_CACHE = _declare(
         False,
         "When true, there is no persistent NEFF cache.",
         Kind.CACHING,
+        honoured_by=(_CACHE,),
         aliases=("TORCH_NEURONX_DISABLE_NEFF_CACHE",),
     )
 )
@@ -495,6 +500,7 @@ NEFF_LOCAL_CACHE_DIR = _declare(
         Path("/tmp/local_cache"),
         "Local directory of file locks and scratch files. Must be on a local POSIX file system.",
         Kind.CACHING,
+        honoured_by=(_CACHE,),
     )
 )
 NEFF_CACHE_LOCK_TIMEOUT = _declare(
@@ -504,6 +510,7 @@ NEFF_CACHE_LOCK_TIMEOUT = _declare(
         1200,
         "Seconds to wait for another process that compiles the same key.",
         Kind.CACHING,
+        honoured_by=(_CACHE,),
     )
 )
 CACHING_PRECOMPILE = _declare(

@@ -99,7 +99,8 @@ def torch_neuronx_register_runtimes() -> Iterable[Runtime]:
 def torch_neuronx_op_statuses(target: Target) -> Mapping[str, OpRecord] | None:
     """Replace the operator table that the core ships by a live one.
 
-    Called by the core when the table is first needed. The first plugin that returns a table wins.
+    Called by the core when the table is first needed, on one plugin after the other in the reverse order of their
+    names, until one returns a table.
 
     :param target: The target in use.
     :return: Every operator's record by qualified name with overload (``aten::add.Tensor``), or ``None`` to leave

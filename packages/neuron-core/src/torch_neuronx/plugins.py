@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
@@ -96,13 +96,12 @@ class PluginManager:
 
     def op_statuses(self, target: Target) -> Mapping[str, OpRecord] | None:
         """Return the live operator table for ``target``, or ``None`` where no plugin has one."""
-        tables = [table for _, table in self.call_each("torch_neuronx_op_statuses", target=target) if table is not None]
-        return tables[-1] if tables else None
+        return cast("Mapping[str, OpRecord] | None", self.call_first("torch_neuronx_op_statuses", target=target))
 
     def decompositions(self) -> Mapping["OpOverload", Callable[..., Any]]:
         """Return every decomposition by operator; of two for one operator, the later plugin's."""
         table: dict[OpOverload, Callable[..., Any]] = {}
-        for _, entries in self._call("torch_neuronx_register_decompositions", dict):
+        for _, entries in self._call("torch_neuronx_register_decompositions", dict, {}):
             table.update(entries)
         return table
 
@@ -139,7 +138,18 @@ class PluginManager:
         raises is named in a warning and left out from then on. A hook that nobody specifies has no implementations:
         the distribution that adds it is not installed.
         """
-        return self._call(hook, lambda result: result, **arguments)
+        return self._call(hook, lambda result: result, arguments)
+
+    def call_first(self, hook: str, **arguments: object) -> Any | None:
+        """Call ``hook`` on one plugin after the other, in the reverse order, and return the first that is not ``None``.
+
+        What :meth:`call_each` says about plugins that raise and about unknown hooks holds here too.
+        """
+        for implementation in reversed(self._implementations(hook)):
+            for result in self._ask(implementation, hook, lambda result: result, arguments):
+                if result is not None:
+                    return result
+        return None
 
     # Which plugins there are ------------------------------------------------------------------------------------------
 
@@ -307,30 +317,43 @@ class PluginManager:
                 return str(record)
         return f"plugin {name!r}"
 
-    def _call(self, hook: str, convert: Callable[[Any], Any], **arguments: object) -> list[tuple[str, Any]]:
+    def _implementations(self, hook: str) -> list[pluggy.HookImpl]:
         self.load()
         if self._conflict is not None:
             raise self._conflict
         caller = getattr(self._pluggy.hook, hook, None)
-        results: list[tuple[str, Any]] = []
-        for implementation in [] if caller is None else caller.get_hookimpls():
-            name = implementation.plugin_name
+        return [] if caller is None else caller.get_hookimpls()
+
+    def _call(self, hook: str, convert: Callable[[Any], Any], arguments: Mapping[str, object]) -> list[tuple[str, Any]]:
+        return [
+            (implementation.plugin_name, result)
+            for implementation in self._implementations(hook)
+            for result in self._ask(implementation, hook, convert, arguments)
+        ]
+
+    def _ask(
+        self,
+        implementation: pluggy.HookImpl,
+        hook: str,
+        convert: Callable[[Any], Any],
+        arguments: Mapping[str, object],
+    ) -> list[Any]:
+        """Return the one result of an implementation, or nothing if it raised and its plugin was left out."""
+        name = implementation.plugin_name
+        values = [arguments[argument] for argument in implementation.argnames]
+        try:
+            if arguments:
+                return [convert(implementation.function(*values))]
+            # Answers to hooks without arguments are kept: a runtime, say, has state and must stay one object.
             with self._lock:
-                try:
-                    # Answers to hooks without arguments are kept: a runtime, say, has state and must stay one object.
-                    if (hook, name) not in self._results:
-                        result = convert(implementation.function(*(arguments[arg] for arg in implementation.argnames)))
-                        if not arguments:
-                            self._results[hook, name] = result
-                    else:
-                        result = self._results[hook, name]
-                except Exception as error:
-                    if name == BUILTIN:
-                        raise
-                    self._drop(name, f"{hook} raised {_reason(error)}", error)
-                    continue
-            results.append((name, result))
-        return results
+                if (hook, name) not in self._results:
+                    self._results[hook, name] = convert(implementation.function())
+                return [self._results[hook, name]]
+        except Exception as error:
+            if name == BUILTIN:
+                raise
+            self._drop(name, f"{hook} raised {_reason(error)}", error)
+            return []
 
     def _named(self, hook: str, kind: type[Any], attribute: str, noun: str) -> dict[str, Any]:
         def checked(items: Iterable[object]) -> tuple[object, ...]:
@@ -342,7 +365,7 @@ class PluginManager:
 
         found: dict[str, Any] = {}
         owners: dict[str, str] = {}
-        for plugin, items in self._call(hook, checked):
+        for plugin, items in self._call(hook, checked, {}):
             for item in items:
                 name = getattr(item, attribute)
                 if name in found:
