@@ -1,0 +1,61 @@
+"""The commands. Each one's work is in a module of its own, imported when it runs."""
+
+from typing import Annotated
+
+import typer
+
+from torch_neuronx.cli.subcommands import GroupWithInstalledCommands
+from torch_neuronx.op_status import OpStatus
+
+app = typer.Typer(
+    cls=GroupWithInstalledCommands,
+    help="Look after device neuron: Trainium in PyTorch, or an emulator of it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def doctor(
+    verify: Annotated[bool, typer.Option("--verify", help="Also multiply matrices and compare with the CPU.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the installation: versions, what matches, what is missing, and how to mend it."""
+    from torch_neuronx.cli.doctor import run
+
+    raise typer.Exit(run(verify=verify, as_json=as_json))
+
+
+@app.command()
+def env(as_json: Json = False) -> None:
+    """Show every environment variable: value, default, source."""
+    from torch_neuronx.cli.variables import run
+
+    raise typer.Exit(run(as_json=as_json))
+
+
+@app.command()
+def ops(
+    pattern: Annotated[
+        str, typer.Argument(help="Part of a name, or a glob: 'softmax', 'aten::*conv*'.", show_default=False)
+    ] = "",
+    status: Annotated[
+        OpStatus | None, typer.Option("--status", help="Only operators of this status.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what the target does with each ATen operator, and why."""
+    from torch_neuronx.cli.operators import run
+
+    raise typer.Exit(run(pattern=pattern, status=status, as_json=as_json))
+
+
+@app.command()
+def plugins(as_json: Json = False) -> None:
+    """Show every plugin that was found: loaded or skipped, and why."""
+    from torch_neuronx.cli.plugin_list import run
+
+    raise typer.Exit(run(as_json=as_json))
