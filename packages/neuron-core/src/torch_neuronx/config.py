@@ -246,6 +246,7 @@ _AT_LEAST_0 = range(2**63)
 
 _CORE = "torch-neuronx"
 _CACHE = "torch-neuronx-cache"
+_COMPILE = "torch-neuronx-compile"
 
 PLATFORM_TARGET_OVERRIDE = _declare(
     Variable[str | None](
@@ -300,18 +301,27 @@ FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS = _declare(
         "When true, only operators that the target does not implement may run on the CPU; a native operator that "
         "fails raises.",
         Kind.EAGER,
+        honoured_by=(_CORE,),
     )
 )
 LAUNCH_BLOCKING = _declare(
-    Variable("NEURON_LAUNCH_BLOCKING", BOOL, False, "When true, every eager operator is synchronous.", Kind.EAGER)
+    Variable(
+        "NEURON_LAUNCH_BLOCKING",
+        BOOL,
+        False,
+        "When true, every eager operator is synchronous. On the emulator they always are.",
+        Kind.EAGER,
+        honoured_by=(_CORE,),
+    )
 )
 ENABLE_CONCATENATION = _declare(
     Variable(
         "TORCH_NEURONX_ENABLE_CONCATENATION",
         BOOL,
         False,
-        "Asks for adaptive eager mode, which joins eager operators. Not available yet.",
+        "Asks for adaptive eager mode, which joins eager operators. Not available yet; a warning says so once.",
         Kind.EAGER,
+        honoured_by=(_CORE,),
     )
 )
 SEGMENT_ALLOCATOR_CONFIG = _declare(
@@ -322,6 +332,7 @@ SEGMENT_ALLOCATOR_CONFIG = _declare(
         "Settings of the device allocator, `key=value` separated by commas: `kMaxSplitSizeBytes`, "
         "`kMaxNonSplitRoundingBytes`.",
         Kind.EAGER,
+        honoured_by=(_CORE,),
     )
 )
 STRICT_INT64 = _declare(
@@ -331,6 +342,7 @@ STRICT_INT64 = _declare(
         False,
         "When true, an int64 value that the chip would truncate to 32 bits raises, naming operator and value.",
         Kind.EAGER,
+        honoured_by=(_CORE,),
     )
 )
 TRACK_OPS = _declare(
@@ -340,6 +352,7 @@ TRACK_OPS = _declare(
         False,
         "When true, the names of executed and of fallback operators are recorded from the start.",
         Kind.EAGER,
+        honoured_by=(_CORE,),
     )
 )
 
@@ -373,6 +386,7 @@ EMULATOR_PROTECT = _declare(
         "When true, emulated device memory cannot be read or written outside kernels: host code that follows a "
         "device pointer crashes where it does so.",
         Kind.EMULATOR,
+        honoured_by=(_CORE,),
     )
 )
 EMULATOR_RELAXED = _declare(
@@ -383,6 +397,7 @@ EMULATOR_RELAXED = _declare(
         "When true, the emulator drops the chip's rules as a whole: float64 in full precision, unsupported operators "
         "run, no core rules.",
         Kind.EMULATOR,
+        honoured_by=(_CORE,),
     )
 )
 
@@ -393,6 +408,7 @@ DISABLE_FALLBACK_EXECUTION = _declare(
         True,
         "When true, a failure to compile or to run a graph raises; when false, the original graph runs in eager mode.",
         Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
     )
 )
 
@@ -409,6 +425,7 @@ DEBUG_DIR = _declare(
         _debug_directory,
         "Directory of compilation artifacts: FX graphs, StableHLO, NEFF files.",
         Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
         default_text="/tmp/neuron_backend_<random, one per process>",
     )
 )
@@ -419,6 +436,7 @@ PRESERVE_COMPILATION_ARTIFACTS = _declare(
         False,
         "When true, the directory of compilation artifacts is kept after the program.",
         Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
     )
 )
 COMPILE_ONLY = _declare(
@@ -437,6 +455,7 @@ DYNAMO_DISABLE_CPU_AUTOCOPY = _declare(
         False,
         "When true, a CPU tensor among the inputs of a compiled graph raises instead of being copied to the device.",
         Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
     )
 )
 RETAIN_DEVICE_MODE = _declare(
@@ -446,6 +465,7 @@ RETAIN_DEVICE_MODE = _declare(
         False,
         "When true, outputs of a compiled graph go to the device that they had before compilation.",
         Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
     )
 )
 CC_FLAGS = _declare(
@@ -571,6 +591,6 @@ DISABLE_PLUGINS = _declare(
         "Plugins to leave out: names of entry points or of distributions, separated by commas; `all` leaves out every "
         "installed plugin.",
         Kind.PLUGINS,
-        honoured_by=(_CORE,),
+        honoured_by=(_CORE, _CACHE),
     )
 )

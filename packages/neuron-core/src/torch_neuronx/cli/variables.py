@@ -35,9 +35,8 @@ def run(*, as_json: bool) -> int:
     else:
         shown = [asdict(row) | {"source": "error" if row.error else row.source} for row in table]
         print_rows(shown, ["name", "value", "default", "source"])
-        for row in table:
-            if row.error:
-                print_rows([asdict(row)], ["error"])
+        if errors := [asdict(row) for row in table if row.error]:
+            print_rows(errors, ["error"])
     return 1 if any(row.error for row in table) else 0
 
 
