@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -206,22 +207,25 @@ def test_holds_of_another_host_count_for_a_week(store: FileStore, place: Path) -
     assert store.held() == frozenset()
 
 
-def test_an_entry_that_gets_held_during_an_eviction_is_put_back(
+def test_no_hold_is_added_while_an_eviction_is_at_work(
     store: FileStore, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.write(A, b"x")
-    store.write(B, b"y")
     reader = FileStore(place / "store")
-    real = os.rename
+    held = []
+    thread = threading.Thread(target=lambda: (reader.hold(A), held.append(A)))
+    real = store.remove
 
-    def rename(*args: Any, **kwargs: Any) -> None:
-        reader.hold(A)  # between the evictor's question who holds it and its move
-        real(*args, **kwargs)
+    def remove(digest: str) -> bool:
+        thread.start()
+        thread.join(0.05)
+        assert held == []
+        return real(digest)
 
-    monkeypatch.setattr(os, "rename", rename)
-    assert store.evict([A, B]) == [B]
-    assert store.read(A) == b"x"
-    assert files_in(place / "store" / "tmp") == []
+    monkeypatch.setattr(store, "remove", remove)
+    assert store.evict([A]) == [A]
+    thread.join()
+    assert store.held() == {A}
 
 
 def test_uses_are_counted_across_processes(store: FileStore, fork: Callable[..., Any]) -> None:

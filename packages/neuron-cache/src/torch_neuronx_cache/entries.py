@@ -27,7 +27,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple, Protocol
 
 from blake3 import blake3
@@ -243,6 +242,8 @@ def _check_signature(message: bytes, front: _Front, signer: Signer | None) -> No
 
 @cache
 def _own_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import, and not needed to read entries
+
     try:
         return version("torch-neuronx-cache")
     except PackageNotFoundError:  # run from a source tree

@@ -1,7 +1,6 @@
 """Which process wrote a file, and whether it still runs: without locks, from the name it left behind."""
 
 import os
-import socket
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,7 +31,7 @@ def current() -> Process:
     global _current
     pid = os.getpid()
     if _current is None or _current.pid != pid:
-        _current = Process(socket.gethostname(), _machine(), pid, _started(pid) or 0, os.geteuid())
+        _current = Process(os.uname().nodename, _machine(), pid, _started(pid) or 0, os.geteuid())
     return _current
 
 
@@ -63,7 +62,7 @@ def _machine() -> str:
         namespace = str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
         namespace = ""
-    return blake3("\0".join((socket.gethostname(), boot, namespace)).encode()).hexdigest()[:12]
+    return blake3("\0".join((os.uname().nodename, boot, namespace)).encode()).hexdigest()[:12]
 
 
 def _started(pid: int) -> int | None:

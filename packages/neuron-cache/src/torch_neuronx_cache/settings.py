@@ -2,9 +2,10 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from torch_neuronx_cache.bounds import Limits, parse_age, parse_size
 from torch_neuronx_cache.errors import CacheConfigurationError
@@ -46,6 +47,7 @@ VARIABLES = (
     Variable(MEMORY_VARIABLE, "size", "64M", "Bound on what a process keeps in memory of what it read; 0 for nothing."),
 )
 _DEFAULTS = {variable.name: variable.default for variable in VARIABLES}
+T = TypeVar("T")
 _TRUE = frozenset({"1", "true", "yes"})
 _FALSE = frozenset({"0", "false", "no", ""})
 
@@ -74,7 +76,8 @@ class Settings:
         env = os.environ if environ is None else environ
         signing = env.get(SIGNING_VARIABLE) or None
         trust = Trust.parse(env.get(TRUST_VARIABLE, ""), signed=signing is not None)
-        max_size, max_age = env.get(MAX_SIZE_VARIABLE), env.get(MAX_AGE_VARIABLE)
+        max_size = _parsed(env, MAX_SIZE_VARIABLE, parse_size)
+        max_age = _parsed(env, MAX_AGE_VARIABLE, parse_age)
         return cls(
             neff_url=_place(env, NEFF_VARIABLE, trust),
             hlo_url=_place(env, HLO_VARIABLE, trust),
@@ -83,8 +86,8 @@ class Settings:
             lock_timeout=_seconds(env, TIMEOUT_VARIABLE),
             trust=trust,
             signing_key_file=signing,
-            limits=Limits(parse_size(max_size) if max_size else None, parse_age(max_age) if max_age else None),
-            memory_bytes=parse_size(env.get(MEMORY_VARIABLE) or _DEFAULTS[MEMORY_VARIABLE]),
+            limits=Limits(max_size, max_age),
+            memory_bytes=_parsed(env, MEMORY_VARIABLE, parse_size) or 0,
         )
 
 
@@ -102,6 +105,14 @@ def _seconds(env: Mapping[str, str], name: str) -> int:
     if not text.isdecimal():
         raise CacheConfigurationError(f"{name}={text!r} is not a number of seconds. Use a whole number, 0 or more.")
     return int(text)
+
+
+def _parsed(env: Mapping[str, str], name: str, parse: Callable[[str], T]) -> T | None:
+    text = env.get(name) or _DEFAULTS[name]
+    try:
+        return parse(text) if text else None
+    except CacheConfigurationError as error:
+        raise CacheConfigurationError(f"{name}: {error}") from None
 
 
 def _place(env: Mapping[str, str], name: str, trust: Trust) -> str:

@@ -71,7 +71,10 @@ class Trust:
 
 
 def _refused(what: str, owner: int | None) -> StoreRefusedError:
-    fix = "remove that permission (chmod go-w)" if owner is None else f"trust its owner with {TRUST_VARIABLE}={owner}"
+    if owner is None:
+        fix = f"remove that permission (chmod go-w; with the sticky bit, naming owners in {TRUST_VARIABLE} will do)"
+    else:
+        fix = f"trust its owner with {TRUST_VARIABLE}={owner}"
     return StoreRefusedError(
         f"{what}; cached programs are code, so it is not loaded. Either {fix}, or sign the entries "
         f"with a key that both sides share ({SIGNING_VARIABLE})."

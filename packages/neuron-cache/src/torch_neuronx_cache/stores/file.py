@@ -4,7 +4,7 @@ Layout::
 
     ROOT/ab/<digest>         an entry; mode follows the directory's, never writable by others
     ROOT/ab/<digest>.uses    one byte for each use; its time is the last use
-    ROOT/tmp/                files being written, and entries on their way out; named after the process
+    ROOT/tmp/                files being written, named after the process
     ROOT/holds/              one file for each process: the digests that it holds
     ROOT/aside/              entries that failed their checks
 
@@ -25,7 +25,7 @@ from pathlib import Path
 from torch_neuronx_cache import processes
 from torch_neuronx_cache.errors import StoreError, StoreRefusedError
 from torch_neuronx_cache.keys import is_digest
-from torch_neuronx_cache.stores.holds import Holds
+from torch_neuronx_cache.stores.holds import Holds, exclusive
 from torch_neuronx_cache.stores.interface import Blob, Store, StoredBlob, StoreOptions
 
 FOREIGN_TEMPORARY_AGE = 24 * 3600.0
@@ -36,6 +36,9 @@ USE_INTERVAL = 60.0
 
 ASIDE_AGE = 7 * 24 * 3600.0
 """Seconds for which an entry that was set aside is kept."""
+
+EVICTION_BATCH = 128
+"""Entries that are removed at a time while no process can add a hold."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -174,6 +177,7 @@ class FileStore(Store):
                     try:
                         try:
                             _write_all(file, blob)
+                            _stamp(file)
                             # readable by those who may read the directory, writable by nobody else
                             os.fchmod(file, 0o600 | permissions & 0o044)
                             if self.durable:
@@ -254,8 +258,7 @@ class FileStore(Store):
             file = os.open(digest + _USES, flags, 0o600 | os.fstat(root).st_mode & 0o044, dir_fd=shard)
             try:
                 os.write(file, b"." * count)
-                now = time.time_ns()
-                os.utime(file, ns=(now, now))  # the kernel's own stamp is coarser than the order of uses
+                _stamp(file)
             finally:
                 os.close(file)
 
@@ -279,33 +282,22 @@ class FileStore(Store):
             return frozenset()
 
     def evict(self, digests: Iterable[str]) -> list[str]:
-        """Move the entries out, ask again who holds them, put those back, and remove the rest.
+        """Remove entries that nobody holds.
 
-        A process holds a digest before it reads it: whatever it got is either seen here as held, or was read from an
-        entry that it does not need any more to be there.
+        A process holds a digest before it reads it, and no hold is written between the question who holds an entry
+        and its removal: what a process got stays for as long as it holds it. On a file system without ``flock`` an
+        entry may go in the moment in which another process gets it.
         """
-        moved: dict[str, str] = {}
         removed = []
+        chosen = list(digests)
         try:
-            with self._root() as root, self._made(root, "tmp", os.fstat(root).st_mode) as tmp:
-                held = self.held()
-                for digest in digests:
-                    if digest in held:
-                        continue
-                    temporary = self._temporary(digest)
-                    with suppress(FileNotFoundError), self._shard(root, digest) as shard:
-                        os.rename(digest, temporary, src_dir_fd=shard, dst_dir_fd=tmp)
-                        moved[digest] = temporary
-                held = self.held() if moved else held
-                for digest, temporary in moved.items():
-                    with self._shard(root, digest) as shard:
-                        if digest in held:
-                            _put_back(tmp, temporary, shard, digest)
-                            continue
-                        removed.append(digest)
-                        with suppress(FileNotFoundError):
-                            os.unlink(digest + _USES, dir_fd=shard)
-                    os.unlink(temporary, dir_fd=tmp)
+            with self._root() as root, self._made(root, "holds", os.fstat(root).st_mode) as holds:
+                for start in range(0, len(chosen), EVICTION_BATCH):
+                    with exclusive(holds):
+                        held = self._holds.of_running_processes(holds)
+                        for digest in chosen[start : start + EVICTION_BATCH]:
+                            if digest not in held and self.remove(digest):
+                                removed.append(digest)
         except FileNotFoundError:
             return removed
         except StoreError:
@@ -442,16 +434,10 @@ def _write_all(file: int, blob: bytes) -> None:
         view = view[os.write(file, view) :]
 
 
-def _put_back(tmp: int, temporary: str, shard: int, digest: str) -> None:
-    """Undo a move out of the shard, unless a new entry was stored meanwhile."""
-    try:
-        os.link(temporary, digest, src_dir_fd=tmp, dst_dir_fd=shard, follow_symlinks=False)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        os.rename(temporary, digest, src_dir_fd=tmp, dst_dir_fd=shard)
-        return
-    os.unlink(temporary, dir_fd=tmp)
+def _stamp(file: int) -> None:
+    """Date an open file: the kernel's own stamp is coarser than the order of uses."""
+    now = time.time_ns()
+    os.utime(file, ns=(now, now))
 
 
 def _is_left_behind(directory: int, name: str) -> bool:

@@ -1,23 +1,59 @@
 """Holds: which entries running processes rely on, as one append-only file for each process.
 
-A file is named after its process (``machine-pid-started.random``), so that another process can tell without a lock
+A file is named after its process (``machine-pid-started.random``), so that another process can tell without asking
 whether it still counts. A line is ``+digest`` or ``-digest``.
 """
 
+import fcntl
 import os
 import secrets
 import stat
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from torch_neuronx_cache import processes
 
 FOREIGN_HOLD_AGE = 7 * 24 * 3600.0
 """Seconds for which the holds of a process on another host count after it last wrote: it cannot be asked."""
 
+LONGEST_WAIT = 2.0
+"""Seconds for which adding a hold waits for an eviction, and the other way round."""
+
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def exclusive(directory: int) -> Iterator[None]:
+    """Keep every process from adding a hold meanwhile; without effect where the file system has no ``flock``."""
+    with _flocked(directory, fcntl.LOCK_EX):
+        yield
+
+
+def _shared(directory: int) -> AbstractContextManager[None]:
+    return _flocked(directory, fcntl.LOCK_SH)
+
+
+@contextmanager
+def _flocked(directory: int, kind: int) -> Iterator[None]:
+    """Lock an open directory; after a while go on without, since a stopped process must not stop the others."""
+    locked = False
+    until = time.monotonic() + LONGEST_WAIT
+    with suppress(OSError):
+        while not locked:
+            try:
+                fcntl.flock(directory, kind | fcntl.LOCK_NB)
+                locked = True
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    break
+                time.sleep(0.001)
+    try:
+        yield
+    finally:
+        if locked:
+            fcntl.flock(directory, fcntl.LOCK_UN)
 
 
 class _OwnHolds:
@@ -46,12 +82,13 @@ class Holds:
         """Hold a digest; ``open_directory`` returns a descriptor of the directory of holds, which is then ours."""
         own = self._own()
         with own.lock:
-            if own.file is None:
+            if own.file is None or own.directory is None:
                 own.directory = open_directory()
                 own.name = f"{processes.current().tag}.{secrets.token_hex(4)}"
                 mode = 0o600 | os.fstat(own.directory).st_mode & 0o044
                 own.file = os.open(own.name, _FLAGS, mode, dir_fd=own.directory)
-            os.write(own.file, f"+{digest}\n".encode())
+            with _shared(own.directory):
+                os.write(own.file, f"+{digest}\n".encode())
             own.digests.add(digest)
 
     def discard(self, digest: str) -> None:
