@@ -9,7 +9,7 @@ from hatchling.plugin import hookimpl
 
 from .errors import BuildError
 from .project import Project, parse_project
-from .steps import build, clean, install_in_place
+from .steps import Built, build, clean, install_in_place
 
 
 class NeuronExtensionHook(BuildHookInterface[BuilderConfig]):
@@ -32,12 +32,18 @@ class NeuronExtensionHook(BuildHookInterface[BuilderConfig]):
             self.app.abort(f"error: {error}")
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        if version == "editable":
+        # Outputs of an earlier in-place build that the project does not exclude are packed as they lie in the tree.
+        if version == "editable" or any(self._is_packed_from_tree(built, file) for file in built.files):
             install_in_place(built)
-            return
-        package = built.project.import_name
-        for file in built.files:
-            build_data["force_include"][str(file)] = f"{package}/{file.relative_to(built.stage)}"
+        if version != "editable":
+            for file in built.files:
+                if not self._is_packed_from_tree(built, file):
+                    path = f"{built.project.import_name}/{file.relative_to(built.stage)}"
+                    build_data["force_include"][str(file)] = path
+
+    def _is_packed_from_tree(self, built: Built, file: Path) -> bool:
+        path = built.in_place(file)
+        return path.exists() and not self.build_config.path_is_excluded(str(path.relative_to(built.project.root)))
 
     def _project(self) -> Project:
         metadata = self.metadata.core

@@ -36,6 +36,10 @@ class Built:
     stage: Path
     files: tuple[Path, ...]
 
+    def in_place(self, file: Path) -> Path:
+        """Where a file of `stage` belongs in the source tree."""
+        return self.project.package_dir / file.relative_to(self.stage)
+
 
 def build(project: Project) -> Built:
     """Compile what changed since the last build and lay out the outputs; raises BuildError in one sentence."""
@@ -60,9 +64,8 @@ def install_in_place(built: Built) -> list[Path]:
 
     A file is replaced by renaming, so that a process that has the old one mapped keeps it.
     """
-    package = built.project.package_dir
-    outputs = {package / file.relative_to(built.stage): file for file in built.files}
-    for stale in (package / "include").rglob("*.h"):
+    outputs = {built.in_place(file): file for file in built.files}
+    for stale in (built.project.package_dir / "include").rglob("*.h"):
         if stale not in outputs:
             stale.unlink()
     written = []
