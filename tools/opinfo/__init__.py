@@ -1,0 +1,1 @@
+"""Runs PyTorch's operator suite, OpInfo, on the device and compares it with the CPU."""
