@@ -156,7 +156,8 @@ class PluginManager:
     def records(self) -> tuple[PluginRecord, ...]:
         """Return every plugin that was found, loaded or not."""
         self.load()
-        return tuple(self._records.values())
+        with self._lock:
+            return tuple(self._records.values())
 
     def register(self, plugin: object, name: str) -> None:
         """Add a plugin from a program or a test.
@@ -253,7 +254,10 @@ class PluginManager:
     def _add_hookspecs(self, plugin: object) -> None:
         hook = "torch_neuronx_add_hookspecs"
         if self._pluggy.parse_hookimpl_opts(plugin, hook) is not None:
-            self._pluggy.add_hookspecs(getattr(plugin, hook)())
+            try:
+                self._pluggy.add_hookspecs(getattr(plugin, hook)())
+            except ValueError as error:  # no specification in it, or a hook that exists
+                raise PluginError(str(error)) from error
 
     def _add(self, plugin: object, record: PluginRecord) -> None:
         """Register one plugin, or leave no trace of it and raise :class:`PluginError`."""
@@ -287,12 +291,13 @@ class PluginManager:
             self._pluggy.unregister(name=name)
 
     def _drop(self, name: str, reason: str, error: BaseException) -> None:
-        self._remove(name)
-        self._forget(name)
-        warning = f"The {self._describe(name)} was left out: {reason}"
-        for key, record in self._records.items():
-            if record.name == name and record.state is PluginState.LOADED:
-                self._records[key] = replace(record, state=PluginState.SKIPPED, reason=reason, hooks=())
+        with self._lock:
+            self._remove(name)
+            self._forget(name)
+            warning = f"The {self._describe(name)} was left out: {reason}"
+            for key, record in self._records.items():
+                if record.name == name and record.state is PluginState.LOADED:
+                    self._records[key] = replace(record, state=PluginState.SKIPPED, reason=reason, hooks=())
         _warn(warning, error)
 
     def _forget(self, name: str) -> None:

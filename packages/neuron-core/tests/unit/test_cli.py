@@ -119,6 +119,12 @@ class TestOps:
         assert "No operator matches 'no_such_operator' with status native." in done.stderr
         assert ask("ops", "no_such_operator") == ([], 1)
 
+    def test_an_error_of_the_project_is_one_line(self) -> None:
+        done = run("ops", NEURON_PLATFORM_TARGET_OVERRIDE="trn9")
+        assert done.returncode == 1
+        assert done.stderr.startswith("ConfigurationError: There is no target 'trn9'.")
+        assert len(done.stderr.splitlines()) == 1
+
     def test_a_status_that_is_none(self) -> None:
         assert run("ops", "--status", "great").returncode == 2
 

@@ -301,6 +301,12 @@ class TestObservers:
         assert len(watcher.events) == 2
 
 
+class AddsNothing:
+    @hookimpl
+    def torch_neuronx_add_hookspecs(self) -> object:
+        return object()
+
+
 class TestRegister:
     def test_answers_change_with_the_plugins(self) -> None:
         class Chips:
@@ -324,6 +330,8 @@ class TestRegister:
         manager.register(Watcher(), "watcher")
         with pytest.raises(DuplicatePluginNameError, match="'watcher'"):
             manager.register(Watcher(), "watcher")
+        with pytest.raises(PluginError, match="did not find any"):
+            manager.register(AddsNothing(), "adds")
         with pytest.raises(PluginError, match="no plugin 'nobody'"):
             manager.unregister("nobody")
         assert [record.name for record in manager.records()] == ["builtin", "watcher"]

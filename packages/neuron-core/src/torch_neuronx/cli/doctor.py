@@ -197,11 +197,13 @@ def _cores() -> Iterator[Check]:
 def _verify() -> Iterator[Check]:
     import torch
 
-    device = torch.device("neuron")
-    module = torch.get_device_module(device)
-    if not module.is_available():
+    from torch_neuronx import _registration
+
+    if _registration.failure() is not None or not torch.get_device_module("neuron").is_available():
         yield Check("torch.neuron.is_available()", Health.PROBLEM, "False; see the problems above")
         return
+    device = torch.device("neuron")
+    module = torch.get_device_module(device)
     yield Check("torch.neuron.is_available()", Health.OK, f"True, {module.device_count()} cores")
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(256, 256, generator=generator) for _ in range(2))
