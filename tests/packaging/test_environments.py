@@ -23,7 +23,7 @@ def test_complete_has_the_entry_points_of_its_parts(complete: Environment) -> No
     assert found["torch.backends"] == ["torch_neuronx", "torch_neuronx_dist"]
     assert found["torch_dynamo_backends"] == ["neuron", "neuron"]
     assert "compile" in found["torch_neuronx.plugins"]
-    listed = json.loads(complete.run("torch-neuronx", "plugins", "--json").stdout)
+    listed = json.loads(complete.run("torch-neuronx", "plugins", "--json").stdout)["plugins"]
     assert {"compile"} <= {plugin["name"] for plugin in listed if plugin["state"] == "loaded"}
 
 
