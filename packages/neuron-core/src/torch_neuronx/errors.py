@@ -109,5 +109,9 @@ class NEFFExecutionError(NeuronError):
     code = "neff-execution"
 
 
+class Float64Warning(UserWarning):
+    """float64 is computed as float32 on the device; said once per process."""
+
+
 class PluginWarning(UserWarning):
     """A plugin was skipped, or failed while it observed events; everything else goes on."""

@@ -14,6 +14,7 @@ class EmulatorRuntime(Runtime):
     """Emulates one chip. The device allocator, which the C++ core owns, does the accounting."""
 
     name = "emulator"
+    eager = True
 
     def available(self) -> Availability:
         """Say yes: it needs nothing but this machine."""

@@ -68,6 +68,8 @@ class Runtime(ABC):
     """Owns the cores of a machine. Constructing one is cheap and opens nothing."""
 
     name: str
+    eager: bool = False
+    """Whether ``torch.device("neuron")`` can run operators one by one on it."""
 
     @abstractmethod
     def available(self) -> Availability:

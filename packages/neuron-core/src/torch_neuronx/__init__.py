@@ -1,0 +1,94 @@
+"""Trainium as a PyTorch device, on any machine.
+
+``import torch`` is enough: the device ``neuron`` and ``torch.neuron`` are there. This package adds what has no place in
+``torch.neuron``. Every name below loads on first use, so that importing the package costs nothing and needs no torch.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+# name -> module that has it
+_NAMES = {
+    # the device, under the names that programs for Trainium use
+    "Event": "torch_neuronx.device",
+    "Stream": "torch_neuronx.device",
+    "current_device": "torch_neuronx.device",
+    "current_stream": "torch_neuronx.device",
+    "device_count": "torch_neuronx.device",
+    "empty_cache": "torch_neuronx.device",
+    "is_available": "torch_neuronx.device",
+    "max_memory_allocated": "torch_neuronx.device",
+    "max_memory_reserved": "torch_neuronx.device",
+    "mem_get_info": "torch_neuronx.device",
+    "memory_allocated": "torch_neuronx.device",
+    "memory_reserved": "torch_neuronx.device",
+    "memory_snapshot": "torch_neuronx.device",
+    "memory_stats": "torch_neuronx.device",
+    "memory_summary": "torch_neuronx.device",
+    "reset_peak_memory_stats": "torch_neuronx.device",
+    "set_device": "torch_neuronx.device",
+    "stream": "torch_neuronx.device",
+    "synchronize": "torch_neuronx.device",
+    # op tracking
+    "clear_op_tracking": "torch_neuronx.ops.tracking",
+    "get_executed_ops": "torch_neuronx.ops.tracking",
+    "get_fallback_ops": "torch_neuronx.ops.tracking",
+    # kernels
+    "nki_op": "torch_neuronx.nki",
+    "wrap_nki": "torch_neuronx.nki",
+}
+_MODULES = frozenset(
+    {
+        "compiler",
+        "config",
+        "distributed",
+        "errors",
+        "metrics",
+        "neuron_dynamo_backend",
+        "nki",
+        "ops",
+        "plugins",
+        "targets",
+        "testing",
+    }
+)
+
+__all__ = sorted([*_NAMES, *_MODULES])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"torch_neuronx.{name}")
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name == "__version__":
+        from torch_neuronx import installed
+
+        return installed.version("torch-neuronx") or "0+unknown"
+    raise AttributeError(f"module 'torch_neuronx' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+def _register_for_explicit_import() -> None:
+    """Make ``import torch_neuronx`` enough where torch does not call us: it was imported, or its autoload is off."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "0":
+            return  # `import torch` will call the entry point
+        try:
+            import torch
+        except ModuleNotFoundError:
+            return  # the command line and the plugin manager work without torch
+    elif getattr(torch.__spec__, "_initializing", False):
+        return  # torch is being imported and calls the entry point at its end
+    from torch_neuronx._autoload import autoload
+
+    autoload()
+
+
+_register_for_explicit_import()
