@@ -1,0 +1,97 @@
+"""The Dynamo backend ``neuron``."""
+
+import inspect
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+from torch import fx
+
+from torch_neuronx.errors import NEFFCompilationError
+from torch_neuronx.logs import logger
+from torch_neuronx.runtimes.select import select_runtime
+from torch_neuronx_compile import metrics
+from torch_neuronx_compile._compat import ShortenTraceback
+from torch_neuronx_compile.artifacts import keep_artifact
+from torch_neuronx_compile.capture.aot import device_of, trace
+from torch_neuronx_compile.capture.shapes import check_static, specialise
+from torch_neuronx_compile.compiled_graph import CompiledGraph
+from torch_neuronx_compile.eager import EagerGraph
+from torch_neuronx_compile.loaded import load
+from torch_neuronx_compile.lowering.lower import lower
+from torch_neuronx_compile.naming import GraphNames, get_model_name
+from torch_neuronx_compile.options import CompileOptions, read_options
+from torch_neuronx_compile.passes.pipeline import prepare
+from torch_neuronx_compile.unit import GraphKind
+
+
+def neuron(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Callable[..., Any]:
+    """Compile Dynamo's graph ``module`` for ``inputs`` and return what runs in its place.
+
+    Raises :class:`StaticShapeError` for ``dynamic=True``, :class:`GraphCompilationError` (a
+    :class:`NEFFCompilationError`) for a graph that does not compile unless it may fall back, and
+    :class:`ConfigurationError` for an option of the wrong type.
+    """
+    chosen = read_options(mode, options, others)
+    names = GraphNames(chosen.model_name or get_model_name())
+    try:
+        check_static()
+        specialise(inputs)
+        device = device_of(inputs)
+        return trace(module, inputs, lambda graph, kind: compile_graph(graph, kind, names, device, chosen))
+    except ShortenTraceback as error:
+        error.first_useful_frame = inspect.currentframe()  # the user's traceback leaves out Dynamo's 30 frames
+        raise
+
+
+def compile_graph(
+    module: fx.GraphModule, kind: GraphKind, names: GraphNames, device: torch.device, options: CompileOptions
+) -> Callable[..., Any]:
+    """Take one AOT graph through every stage; raises :class:`GraphCompilationError` unless it may fall back."""
+    name = names.name(kind)
+    try:
+        compiled = _compile(module, kind, name, names.model, device)
+    except NEFFCompilationError as error:
+        if not options.falls_back:
+            raise
+        logger("compile").warning("The graph %s runs in eager mode: %s", name, error)
+        return EagerGraph(module)
+    return compiled
+
+
+def _compile(module: fx.GraphModule, kind: GraphKind, name: str, model: str, device: torch.device) -> CompiledGraph:
+    timestamp = datetime.now(UTC).isoformat()
+    clock = [time.perf_counter()]
+    unit = prepare(module, kind, name, device)
+    keep_artifact(name, "graph.txt", f"{unit.graph}\n".encode())
+    clock.append(time.perf_counter())
+    lowered = lower(unit)
+    keep_artifact(name, "program.stablehlo", lowered.program)
+    clock.append(time.perf_counter())
+    executable, made = load(lowered, select_runtime(), device.index)
+    clock.append(time.perf_counter())
+    passes, lowering, compiling = (round((b - a) * 1e6) for a, b in itertools.pairwise(clock))
+    metrics.record(
+        metrics.NeuronCompilationMetrics(
+            graph_id=lowered.key,
+            graph_name=name,
+            model_name=model,
+            has_collectives=False,
+            graph_node_count=len(module.graph.nodes),
+            timestamp=timestamp,
+            torch_neuronx_fx_passes_us=passes,
+            torch_neuronx_lower_us=lowering,
+            torch_neuronx_compile_us=compiling if made else 0,
+        )
+    )
+    return CompiledGraph(unit, executable)

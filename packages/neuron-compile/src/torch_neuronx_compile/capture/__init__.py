@@ -1,0 +1,1 @@
+"""From Dynamo's graph to AOT Autograd's: static shapes, decompositions, forward and backward apart."""

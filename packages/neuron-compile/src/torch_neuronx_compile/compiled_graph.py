@@ -1,0 +1,111 @@
+"""What AOT Autograd calls in place of a graph."""
+
+import time
+from typing import Any
+
+import torch
+
+from torch_neuronx import config, plugins
+from torch_neuronx.errors import NeuronError
+from torch_neuronx.events import GraphExecuted
+from torch_neuronx.runtimes.interface import Executable
+from torch_neuronx_compile import ops
+from torch_neuronx_compile._compat import unset_fake_temporarily
+from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, Passed, TensorSpec
+
+Outputs = list[torch.Tensor | None]
+
+
+class CompiledGraph:
+    """An executable with the graph's calling convention: its argument list in, all of its outputs out.
+
+    Arguments on the CPU are copied to the device, float64 goes in and out as float32, seeds are drawn at every call.
+    """
+
+    def __init__(self, unit: CompilationUnit, executable: Executable) -> None:
+        # AOT Autograd then hands over the argument list itself. It wraps what it calls and copies instance attributes.
+        self._boxed_call = True
+        self._executable = executable
+        self._name = unit.name
+        self._device = unit.device
+        self._seeds = unit.seeds
+        with unset_fake_temporarily():  # graphs are compiled while AOT Autograd traces
+            self._constants = [constant.to(unit.device) for constant in unit.constants]
+        self._arguments = unit.arguments
+        self._passed = any(isinstance(source, Passed) for source in unit.outputs)
+        # Most arguments are device tensors that go in as they are; these are the others.
+        self._converted = [
+            (position, argument, spec)
+            for position, (argument, spec) in enumerate(zip(unit.arguments, unit.inputs, strict=True))
+            if spec.device.type != unit.device.type or spec.dtype is torch.float64
+        ]
+        self._outputs = unit.outputs
+        self._finish = [_finisher(unit, spec) for spec in unit.results]
+        self._plain = not any(self._finish)
+
+    def __call__(self, arguments: list[Any]) -> Outputs:
+        """Run the graph; empties ``arguments``."""
+        inputs = [arguments[i] for i in self._arguments]
+        for position, argument, spec in self._converted:
+            inputs[position] = self._convert(inputs[position], argument, spec)
+        passed = list(arguments) if self._passed else []
+        arguments.clear()
+        if self._constants:
+            inputs.extend(self._constants)
+        if self._seeds:
+            inputs.append(ops.draw(self._device, self._seeds).to(self._device))
+        manager = plugins.manager()
+        if manager.observed:
+            start = time.perf_counter()
+            results = self._executable(inputs)
+            manager.notify(GraphExecuted(self._name, self._device.index, time.perf_counter() - start))
+        else:
+            results = self._executable(inputs)
+        if not self._plain:
+            results = [
+                result if finish is None else finish(result)
+                for result, finish in zip(results, self._finish, strict=True)
+            ]
+        outputs: Outputs = []
+        for source in self._outputs:
+            match source:
+                case Computed(result):
+                    outputs.append(results[result])
+                case Passed(argument):
+                    outputs.append(passed[argument])
+                case None:
+                    outputs.append(None)
+        return outputs
+
+    def _convert(self, tensor: torch.Tensor, argument: int, spec: TensorSpec) -> torch.Tensor:
+        if tensor.device.type == "cpu" and config.get(config.DYNAMO_DISABLE_CPU_AUTOCOPY):
+            raise CpuInputError(
+                f"Input tensor at index {argument} is on cpu device, expected neuron. Move it with "
+                f".to('neuron'), or unset {config.DYNAMO_DISABLE_CPU_AUTOCOPY.name} to have it copied at every call."
+            )
+        dtype = torch.float32 if spec.dtype is torch.float64 else spec.dtype
+        return tensor.detach().to(device=self._device, dtype=dtype)
+
+
+class CpuInputError(NeuronError):
+    """A CPU tensor reached a compiled graph while automatic copies are off."""
+
+    code = "cpu-input"
+
+
+def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
+    """Return what is to be done to a result, or ``None``.
+
+    A gradient goes where its leaf is; other results stay on the device unless the user wants them back.
+    """
+    wide = spec.dtype is torch.float64
+    back = spec.device.type == "cpu" and (unit.kind is GraphKind.BACKWARD or config.get(config.RETAIN_DEVICE_MODE))
+    if not wide and not back:
+        return None
+
+    def finish(result: torch.Tensor) -> torch.Tensor:
+        if wide:
+            result = result.to(torch.float64)
+        return result.cpu() if back else result
+
+    return finish

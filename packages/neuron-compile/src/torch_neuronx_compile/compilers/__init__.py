@@ -1,0 +1,1 @@
+"""Compilers from StableHLO to NEFF, and the choice between them."""

@@ -1,0 +1,1 @@
+"""The emulator's compiler: XLA for this machine's CPU, its executable wrapped in the NEFF container."""

@@ -1,0 +1,57 @@
+"""The compiler ``emulator``: it makes NEFFs that the emulator runs, and runs them for it."""
+
+import json
+from importlib import metadata
+
+from torch_neuronx import neff
+from torch_neuronx.compilers import CompileRequest
+from torch_neuronx.errors import NEFFCompilationError, NEFFExecutionError
+from torch_neuronx.runtimes.interface import Executable
+from torch_neuronx_compile.worker.client import WorkerError, worker
+
+PROGRAM = "program.stablehlo"
+"""The program as it was keyed: any later version of XLA can compile it again."""
+XLA_EXECUTABLE = "xla_cpu_executable"
+TENSORS = "tensors.json"
+"""Shapes and dtypes of inputs and outputs, in the program's order."""
+
+
+class EmulatorCompiler:
+    """XLA:CPU behind the compiler interface."""
+
+    name = "emulator"
+    runtime = "emulator"
+
+    def version(self) -> str:
+        """Return the versions of what decides the code: this package and XLA."""
+        return f"{metadata.version('torch-neuronx-compile')}+jaxlib.{metadata.version('jaxlib')}"
+
+    def compile(self, request: CompileRequest) -> bytes:
+        """Compile in the worker; raises :class:`NEFFCompilationError` with XLA's words."""
+        try:
+            executable, tensors = worker().call(
+                "torch_neuronx_compile.compilers.emulator.xla:compile_program", program=request.program
+            )
+        except WorkerError as error:
+            detail = f"\n{error.diagnostics}" if error.diagnostics else ""
+            raise NEFFCompilationError(error.reason.strip() + detail) from None
+        files = {PROGRAM: request.program, XLA_EXECUTABLE: executable, TENSORS: json.dumps(tensors).encode()}
+        return neff.pack(
+            files,
+            name=request.graph,
+            made_for=self.runtime,
+            version=self.version(),
+            cores=request.lnc,
+            lnc=request.lnc,
+        )
+
+    def load(self, neff: neff.Neff, core: int) -> Executable:
+        """Load the executable of this version of XLA, or raise :class:`NEFFExecutionError`."""
+        from torch_neuronx_compile.compilers.emulator.executable import XlaExecutable
+
+        missing = {XLA_EXECUTABLE, TENSORS} - neff.files.keys()
+        if missing:
+            raise NEFFExecutionError(
+                f"The NEFF {neff.header.name!r} lacks {', '.join(sorted(missing))}. Compile the program again."
+            )
+        return XlaExecutable(neff.header.name, neff.files[XLA_EXECUTABLE], json.loads(neff.files[TENSORS]), core)

@@ -1,0 +1,1 @@
+"""Which operators AOT Autograd takes apart, and into what."""

@@ -1,0 +1,86 @@
+"""Variance and layer norm in float32: torch-mlir computes a variance in float64."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+
+def var_mean(
+    self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Decompose into the mean, and the mean of the squared distances from it."""
+    dims = list(dim) if dim else list(range(self.dim()))
+    count = math.prod(self.shape[axis] for axis in dims)
+    mean = self.mean(dims, keepdim=True)
+    centred = self - mean
+    degrees = max(count - (1 if correction is None else correction), 0)
+    squares = (centred * centred).sum(dims, keepdim=keepdim)
+    variance = squares / degrees if degrees else squares * math.inf
+    return variance, mean if keepdim else self.mean(dims)
+
+
+def var(
+    self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """Return the first half of :func:`var_mean`."""
+    return var_mean(self, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def native_layer_norm(
+    input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Decompose; statistics are float32 where the input is narrower, as on the CPU and on CUDA."""
+    dims = list(range(input.dim() - len(normalized_shape), input.dim()))
+    wide = input if input.dtype in (torch.float32, torch.float64) else input.to(torch.float32)
+    mean = wide.mean(dims, keepdim=True)
+    centred = wide - mean
+    rstd = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
+    output = centred * rstd
+    if weight is not None:
+        output = output * weight
+    if bias is not None:
+        output = output + bias
+    return output.to(input.dtype), mean, rstd
+
+
+def native_layer_norm_backward(
+    grad_out: Tensor,
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Decompose with one mean over each of two products."""
+    split = input.dim() - len(normalized_shape)
+    inner, outer = list(range(split, input.dim())), list(range(split))
+    wide = torch.float32 if input.dtype not in (torch.float32, torch.float64) else input.dtype
+    grad = grad_out.to(wide)
+    normal = (input.to(wide) - mean) * rstd
+    grad_input = grad_weight = grad_bias = None
+    if output_mask[0]:
+        scaled = grad if weight is None else grad * weight
+        along = (scaled * normal).mean(inner, keepdim=True)
+        grad_input = ((scaled - scaled.mean(inner, keepdim=True) - normal * along) * rstd).to(input.dtype)
+    if output_mask[1] and weight is not None:
+        product = grad * normal
+        grad_weight = (product.sum(outer) if outer else product).to(weight.dtype)
+    if output_mask[2] and bias is not None:
+        grad_bias = (grad.sum(outer) if outer else grad).to(bias.dtype)
+    return grad_input, grad_weight, grad_bias
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.var_mean.correction: var_mean,
+    aten.var.correction: var,
+    aten.native_layer_norm.default: native_layer_norm,
+    aten.native_layer_norm_backward.default: native_layer_norm_backward,
+}

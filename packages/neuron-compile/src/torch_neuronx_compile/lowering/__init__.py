@@ -1,0 +1,1 @@
+"""FX to StableHLO: the import into MLIR here, the conversion in the worker."""

@@ -1,0 +1,92 @@
+"""One unit to canonical StableHLO and its content key."""
+
+import hashlib
+from collections.abc import Mapping
+
+import torch
+from torch import fx
+
+from torch_neuronx import plugins
+from torch_neuronx.lowerings import Lowering
+from torch_neuronx_compile import ops
+from torch_neuronx_compile.failures import failed
+from torch_neuronx_compile.lowering.diagnose import find_culprit
+from torch_neuronx_compile.lowering.importer import import_graph
+from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
+from torch_neuronx_compile.worker.client import Worker, WorkerError, worker
+
+STAGE = "the lowering to StableHLO"
+
+
+def lower(unit: CompilationUnit, child: Worker | None = None) -> LoweredProgram:
+    """Lower ``unit`` in the compile worker.
+
+    Raises :class:`GraphCompilationError`, with the operator at fault where one can be found, whether the lowering
+    refuses, raises, aborts or hangs.
+    """
+    child = child or worker()
+    used = _registered(unit.graph)
+    try:
+        program = lower_graph(unit.graph, child)
+    except WorkerError as error:
+        culprit = find_culprit(unit.graph, lambda graph: lower_graph(graph, child))
+        node, reason = culprit or (None, error.reason)
+        diagnostics = f"{error.reason}\n{error.diagnostics}"
+        raise failed(unit.name, unit.graph, STAGE, reason, node=node, diagnostics=diagnostics) from None
+    return LoweredProgram(unit, program, _key(program, used))
+
+
+def lower_graph(graph: fx.Graph, child: Worker) -> bytes:
+    """Return the canonical StableHLO of a prepared graph; raises :class:`WorkerError`."""
+    external, used = _external(graph), _registered(graph)
+    try:
+        module = import_graph(graph)
+    except Exception as error:  # the importer raises whatever it meets: assertions, NotImplementedError, KeyError
+        raise WorkerError(f"cannot be imported into MLIR: {type(error).__name__}: {error}") from error
+    program: bytes = child.call(
+        "torch_neuronx_compile.worker.lower:lower",
+        torch_module=module,
+        arguments={_mlir_name(name): _argument_names(target) for name, target in external.items()},
+        custom_calls={_mlir_name(lowering.op): lowering.custom_call for lowering in used},
+    )
+    return program
+
+
+def _key(program: bytes, used: tuple[Lowering, ...]) -> str:
+    digest = hashlib.sha256(program)
+    for lowering in sorted(used, key=lambda lowering: lowering.op):
+        digest.update(f"\0{lowering.op}\0{lowering.fingerprint}".encode())
+    return digest.hexdigest()
+
+
+def _targets(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
+    return {
+        f"{node.target.namespace}::{node.target._opname}.{node.target._overloadname}": node.target
+        for node in graph.nodes
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    }
+
+
+def _registered(graph: fx.Graph) -> tuple[Lowering, ...]:
+    """Return the plugins' lowerings that ``graph`` uses."""
+    registered: Mapping[str, Lowering] = plugins.manager().lowerings()
+    return tuple(registered[name] for name in _targets(graph) if name in registered)
+
+
+def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
+    """Return the operators of ``graph`` that cross as calls: plugins' and this package's own."""
+    registered = plugins.manager().lowerings()
+    return {
+        name: target
+        for name, target in _targets(graph).items()
+        if name in registered or target.namespace == ops.NAMESPACE
+    }
+
+
+def _argument_names(target: torch._ops.OpOverload) -> list[str]:
+    return [argument.name for argument in target._schema.arguments]
+
+
+def _mlir_name(name: str) -> str:
+    """Spell ``ns::op.default`` as the importer does: ``ns.op``."""
+    return name.replace("::", ".").removesuffix(".default")

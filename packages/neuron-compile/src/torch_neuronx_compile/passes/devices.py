@@ -1,0 +1,24 @@
+"""Leave one device in the graph: the importer knows the CPU only, and the program runs on one core anyway."""
+
+import torch
+from torch import fx
+
+
+def move_to_cpu(graph: fx.Graph) -> None:
+    """Replace the device in the arguments of every call by the CPU and drop copies from device to device.
+
+    An output that is such a copy becomes an input of the program; ``strip_outputs`` must have run before, so that it
+    is not taken for an output that is passed through.
+    """
+    cpu = torch.device("cpu")
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target is torch.ops.prims.device_put.default:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+            continue
+        node.args = tuple(cpu if isinstance(argument, torch.device) else argument for argument in node.args)
+        node.kwargs = {
+            name: cpu if isinstance(argument, torch.device) else argument for name, argument in node.kwargs.items()
+        }

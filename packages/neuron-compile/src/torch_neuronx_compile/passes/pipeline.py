@@ -1,0 +1,66 @@
+"""The passes in their order: an AOT graph in, a compilation unit out."""
+
+import torch
+from torch import fx
+
+from torch_neuronx_compile.failures import failed
+from torch_neuronx_compile.passes.constants import lift_constants
+from torch_neuronx_compile.passes.devices import move_to_cpu
+from torch_neuronx_compile.passes.float64 import narrow_float64
+from torch_neuronx_compile.passes.inputs import prune_inputs
+from torch_neuronx_compile.passes.outputs import strip_outputs
+from torch_neuronx_compile.passes.pooling import set_default_strides
+from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operators
+from torch_neuronx_compile.passes.symbols import data_dependent, specialise
+from torch_neuronx_compile.unit import CompilationUnit, GraphKind, TensorSpec
+
+
+def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.device) -> CompilationUnit:
+    """Return the unit of one AOT graph, whose inputs are tensors and integers; ``module`` stays as it is.
+
+    Raises :class:`GraphCompilationError` for a shape that depends on data.
+    """
+    # A deep copy of the module fails under a fake mode where it holds constants; a copy of the graph does not.
+    graph = fx.Graph(module)
+    copied: dict[fx.Node, fx.Node] = {}
+    result = graph.graph_copy(module.graph, copied)
+    graph.output(result)
+    for node in graph.nodes:
+        node.meta.pop("tensor_meta", None)  # the importer would believe it where a pass has changed the dtype
+    if kind is GraphKind.INFERENCE:
+        seed_random_operators(graph)
+    dependent = data_dependent(graph)
+    if dependent is not None:
+        reason = "has a result whose shape depends on the values of its inputs, and a NEFF has static shapes"
+        raise failed(name, graph, "the check of its shapes", reason, node=dependent)
+    specialise(graph)
+    set_default_strides(graph)
+    outputs = strip_outputs(graph)
+    results = tuple(_spec(node) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
+    specs = [_spec(node) for node in graph.find_nodes(op="placeholder")]
+    arguments = prune_inputs(graph)
+    constants = lift_constants(module, graph)
+    seeds = lift_seeds(graph)
+    narrow_float64(graph)
+    move_to_cpu(graph)
+    graph.lint()
+    return CompilationUnit(
+        name=name,
+        kind=kind,
+        graph=graph,
+        device=device,
+        arguments=arguments,
+        inputs=tuple(spec for spec in (specs[i] for i in arguments) if spec is not None),
+        constants=constants,
+        seeds=seeds,
+        outputs=outputs,
+        results=tuple(spec for spec in results if spec is not None),
+    )
+
+
+def _spec(node: fx.Node) -> TensorSpec | None:
+    """Return the spec of a tensor, ``None`` for the placeholder of an integer."""
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return None
+    return TensorSpec(tuple(int(extent) for extent in value.shape), value.dtype, value.device)

@@ -1,0 +1,83 @@
+"""What passes from stage to stage: one frozen dataclass each."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import fx
+
+
+class GraphKind(StrEnum):
+    """Which of AOT Autograd's graphs this is."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    INFERENCE = "inference"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor of a graph as the user's program sees it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """An output that the program computes: its position among the program's results."""
+
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """An output that is one of the call's arguments."""
+
+    argument: int
+
+
+OutputSource = Computed | Passed | None
+"""Where an output of the graph comes from; ``None``: there is no tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompilationUnit:
+    """One graph, ready to be lowered.
+
+    The placeholders of ``graph`` are the call's ``arguments`` that it reads, then ``constants``, then, where
+    ``seeds`` is not 0, an int64 tensor of that many seeds. Its output node holds the results.
+    """
+
+    name: str
+    kind: GraphKind
+    graph: fx.Graph
+    device: torch.device
+    arguments: tuple[int, ...]
+    """Positions among the call's arguments."""
+    inputs: tuple[TensorSpec, ...]
+    """The arguments' specs, in the order of ``arguments``."""
+    constants: tuple[torch.Tensor, ...]
+    seeds: int
+    outputs: tuple[OutputSource, ...]
+    results: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredProgram:
+    """A unit as canonical StableHLO."""
+
+    unit: CompilationUnit
+    program: bytes
+    """Portable artifact; the same graph gives the same bytes."""
+    key: str
+    """Content key: of the program and of whatever else decides what it computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProgram:
+    """A lowered unit and its NEFF."""
+
+    lowered: LoweredProgram
+    neff: bytes

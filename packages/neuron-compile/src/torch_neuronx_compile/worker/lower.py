@@ -1,0 +1,14 @@
+"""The task that lowers one graph. Runs in the worker."""
+
+from torch_neuronx_compile.worker.canonical import make_static, portable
+from torch_neuronx_compile.worker.torch_to_stablehlo import convert, tidy
+
+
+def lower(torch_module: bytes, arguments: dict[str, list[str]], custom_calls: dict[str, str]) -> bytes:
+    """Return the canonical StableHLO artifact of a module in the torch dialect.
+
+    ``arguments`` names the arguments of every operator that crosses as a call, ``custom_calls`` the custom-call
+    targets of those that stay calls. Raises :class:`WorkerTaskError` with what the passes say.
+    """
+    module, calls = convert(torch_module, arguments)
+    return portable(tidy(make_static(module, calls, custom_calls)))

@@ -1,0 +1,91 @@
+"""A graph that does not compile: what the user sees, and what runs instead where that is allowed."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from torch_neuronx.errors import NEFFCompilationError
+from torch_neuronx_compile.errors import GraphCompilationError
+from torch_neuronx_compile.worker import client
+
+from .helpers import compiled
+
+
+def unsupported(x: Tensor) -> Tensor:
+    return torch.lgamma(x + 1) * 2
+
+
+def test_the_error_names_the_operator_and_its_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        NEFFCompilationError, match=r"lgamma.*float32\[3\].*test_failures.py.*has no lowering"
+    ) as caught:
+        compiled(unsupported)(torch.ones(3, device="neuron"))
+    error = caught.value
+    assert isinstance(error, GraphCompilationError)
+    assert error.op == "aten.lgamma.default"
+    assert error.reason == "has no lowering"
+    assert error.artifact is not None
+    assert error.artifact in str(error)
+    assert "lgamma" in (Path(error.artifact) / "graph.txt").read_text()
+    assert "lgamma" in (Path(error.artifact) / "diagnostics.txt").read_text()
+
+
+def test_a_backward_graph_that_fails_says_so() -> None:
+    x = torch.rand(3, 4, device="neuron", requires_grad=True)
+    with pytest.raises(NEFFCompilationError, match="_backward_0"):
+        compiled(lambda x: x.prod(1))(x).sum().backward()
+
+
+def test_shapes_that_depend_on_data_are_refused() -> None:
+    with pytest.raises(NEFFCompilationError, match=r"nonzero.*shape depends on the values"):
+        compiled(lambda x: x.nonzero())(torch.ones(3, device="neuron"))
+
+
+def test_without_fullgraph_such_calls_break_the_graph() -> None:
+    function = torch.compile(lambda x: (x + 1).nonzero() * 2, backend="neuron")
+    assert function(torch.tensor([0.0, -1.0], device="neuron")).tolist() == [[0]]
+
+
+def test_the_option_falls_back_to_eager_mode(caplog: pytest.LogCaptureFixture) -> None:
+    function = compiled(unsupported, options={"fallback_execution": True})
+    x = torch.rand(3)
+    with caplog.at_level(logging.WARNING, "torch_neuronx.compile"):
+        result = function(x.to("neuron"))
+    torch.testing.assert_close(result.cpu(), unsupported(x))
+    assert "runs in eager mode" in caplog.text
+    assert "lgamma" in caplog.text
+
+
+def test_the_variable_falls_back_to_eager_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
+    x = torch.rand(3)
+    torch.testing.assert_close(compiled(unsupported)(x.to("neuron")).cpu(), unsupported(x))
+
+
+def test_the_option_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
+    with pytest.raises(NEFFCompilationError):
+        compiled(unsupported, options={"fallback_execution": False})(torch.ones(3, device="neuron"))
+
+
+@pytest.mark.parametrize(
+    ("task", "says"),
+    [("os:abort", "SIGABRT"), ("signal:pause", "did not finish within 4 s"), ("os:nothing", "nothing")],
+)
+def test_a_worker_that_fails_costs_the_graph_only(monkeypatch: pytest.MonkeyPatch, task: str, says: str) -> None:
+    """A lowering that aborts, hangs or raises: made by sending another task in its place to a real worker."""
+    child = client.Worker(time_limit=4)
+    child.call("os:getpid")
+    sent = child.call
+    monkeypatch.setattr(child, "call", lambda function, **arguments: sent(task))
+    monkeypatch.setattr("torch_neuronx_compile.lowering.lower.worker", lambda: child)
+    with pytest.raises(NEFFCompilationError, match=says) as caught:
+        compiled(lambda x: x + 1)(torch.ones(3, device="neuron"))
+    assert caught.value.op == "aten.add.Tensor"
+    monkeypatch.undo()
+    torch._dynamo.reset()
+    assert torch.equal(compiled(lambda x: x + 1)(torch.ones(3, device="neuron")).cpu(), torch.full((3,), 2.0))
+    child.close()

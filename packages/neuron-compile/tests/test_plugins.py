@@ -1,0 +1,91 @@
+"""The seams: compilers, decompositions and events through the hooks."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from torch_neuronx import events, plugins
+from torch_neuronx.hookspecs import hookimpl
+from torch_neuronx_compile.worker.client import Worker
+
+from .helpers import compiled
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.seen: list[events.Event] = []
+
+    @hookimpl
+    def torch_neuronx_observe(self, event: events.Event) -> None:
+        self.seen.append(event)
+
+    @hookimpl
+    def torch_neuronx_register_decompositions(self) -> Mapping[Any, Callable[..., Any]]:
+        return {torch.ops.aten.lgamma.default: lambda x: x + 100}
+
+
+@pytest.fixture
+def observer() -> Iterator[Observer]:
+    plugin = Observer()
+    plugins.manager().register(plugin, "observer")
+    yield plugin
+    plugins.manager().unregister("observer")
+
+
+def test_the_emulators_compiler_is_registered() -> None:
+    compiler = plugins.manager().compilers()["emulator"]
+    assert compiler.runtime == "emulator"
+    assert "jaxlib" in compiler.version()
+
+
+def test_observers_see_a_compilation_and_its_runs(observer: Observer) -> None:
+    function = compiled(lambda x: x * 4.5 - 2)
+    for _ in range(2):
+        function(torch.ones(3, device="neuron"))
+    kinds = [type(event) for event in observer.seen]
+    assert kinds == [
+        events.CacheLookedUp,
+        events.CompileStarted,
+        events.CompileFinished,
+        events.GraphExecuted,
+        events.GraphExecuted,
+    ]
+    looked_up, started, finished, executed, _ = observer.seen
+    assert not looked_up.hit
+    assert started.compiler == "emulator"
+    assert started.key == finished.key == looked_up.key
+    assert finished.neff_bytes
+    assert finished.error is None
+    assert executed.graph == started.graph
+
+
+def test_a_plugins_decomposition_is_used(observer: Observer) -> None:
+    x = torch.ones(3, device="neuron")
+    assert torch.equal(compiled(torch.lgamma)(x).cpu(), torch.full((3,), 101.0))
+
+
+def test_equal_programs_are_equal_bytes_in_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch_neuronx_compile.lowering import lower
+
+    keys = []
+    original = lower.lower
+
+    def recorded(unit: Any, child: Worker | None = None) -> Any:
+        fresh = Worker()
+        lowered = original(unit, fresh)
+        fresh.close()
+        keys.append(lowered.key)
+        return lowered
+
+    monkeypatch.setattr("torch_neuronx_compile.backend.lower", recorded)
+
+    def function(x: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(x @ x).softmax(-1)
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        compiled(function)(torch.ones(4, 4, device="neuron"))
+    assert keys[0] == keys[1]
