@@ -464,3 +464,24 @@ def test_nothing_is_said_when_nothing_is_wrong(cache: Cache, key: CacheKey) -> N
         list(cache.verify(repair=True))
         cache.prune()
         cache.close()
+
+
+def test_a_good_entry_that_just_replaced_a_bad_one_is_left_alone(
+    settings: Settings, key: CacheKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process repairs the entry between this one's reading of it and its setting it aside."""
+    cache = Cache.open(settings.neff_url, replace(settings, memory_bytes=0))
+    cache.put(key, b"good")
+    good = entry_file(cache, key).read_bytes()
+    entry_file(cache, key).write_bytes(b"bad")
+    assert cache.locks is not None
+    real = cache.locks.acquire
+
+    def acquire_late(digest: str, timeout: float | None = None) -> Any:
+        entry_file(cache, key).write_bytes(good)
+        return real(digest, timeout)
+
+    monkeypatch.setattr(cache.locks, "acquire", acquire_late)
+    with pytest.warns(CacheWarning, match="is damaged"):
+        assert cache.get(key) is None
+    assert cache.get(key) == b"good"
