@@ -42,11 +42,10 @@ int enter(const char* name, bool needs_init) {
   return state == State::kNew ? kUninitialized : kClosed;
 }
 
-}  // namespace
+} // namespace
 
-#define ENTER(needs_init)                                           \
-  if (int status = enter(__func__, needs_init); status != kSuccess) \
-  return status
+#define ENTER(needs_init) \
+  if (int status = enter(__func__, needs_init); status != kSuccess) return status
 
 extern "C" {
 
@@ -135,7 +134,7 @@ int nrt_get_model_tensor_info(void* model, nrt_tensor_info_array_t** out) {
   for (int i = 0; i < 4; ++i) {
     nrt_tensor_info_t& info = array->tensors[i];
     std::strcpy(info.name, names[i]);
-    info.usage = i % 2 == 0;  // outputs first: the reader must not rely on the order
+    info.usage = i % 2 == 0; // outputs first: the reader must not rely on the order
     info.size = kNumbers * sizeof(float);
     info.dtype = 0xA;
     info.shape = new uint32_t[2]{2, 3};
@@ -218,4 +217,4 @@ int nrt_execute(void* model, const void* inputs, void* outputs) {
   return kSuccess;
 }
 
-}  // extern "C"
+} // extern "C"
