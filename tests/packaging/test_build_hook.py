@@ -43,7 +43,6 @@ name = "_C"
 sources = ["csrc/bindings/*.cpp"]
 include-dirs = ["csrc"]
 links = ["torch", "torch_cpu", "c10", "torch_python", "torch_neuronx", "third_party"]
-precompiled = "csrc/bindings/precompiled.h"
 """
 
 SOURCES = {
@@ -56,10 +55,10 @@ SOURCES = {
         text = '#include "answer.h"\\nint generated() { return 41; }\\n'
         (parser.parse_args().output / "generated.cpp").write_text(text)
         """,
-    "csrc/bindings/precompiled.h": "#include <torch/csrc/utils/pybind.h>\n",
     "csrc/bindings/bindings.cpp": """
         @headers@
         #include "answer.h"
+        #include <torch/csrc/utils/pybind.h>
 
         PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) { module.def("answer", &answer); }
         """,

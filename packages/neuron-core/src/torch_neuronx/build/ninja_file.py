@@ -70,13 +70,6 @@ def render(project: Project, toolchain: Toolchain, layout: Layout) -> str:
         deps="gcc",
         description="compile $short",
     )
-    writer.rule(
-        "precompile",
-        command="$cxx $flags -MMD -MF $out.d -x c++-header $in -o $out",
-        depfile="$out.d",
-        deps="gcc",
-        description="precompile $short",
-    )
     writer.rule("link", command="$cxx -shared $in -o $out $flags", description="link $short")
     for target in project.targets:
         _write_target(writer, project, target, toolchain, layout)
@@ -85,15 +78,6 @@ def render(project: Project, toolchain: Toolchain, layout: Layout) -> str:
 
 def _write_target(writer: "Writer", project: Project, target: Target, toolchain: Toolchain, layout: Layout) -> None:
     flags = _compile_flags(project, target, toolchain, layout)
-    precompiled: list[str] = []
-    if target.precompiled is not None:
-        # The compiler takes NAME.gch in place of NAME when it meets `-include NAME`; one per target, as flags differ.
-        header = layout.objects / target.name / target.precompiled.name
-        gch = f"{header}.gch"
-        source = str(project.root / target.precompiled)
-        writer.build([gch], "precompile", [source], variables={"flags": _join(flags), "short": target.precompiled.name})
-        flags = ["-Winvalid-pch", "-include", str(header), *flags]
-        precompiled = [gch]
     objects = []
     for base, source_path in _sources(project, target, layout):
         relative = source_path.relative_to(base)
@@ -103,7 +87,6 @@ def _write_target(writer: "Writer", project: Project, target: Target, toolchain:
             [obj],
             "compile",
             [str(source_path)],
-            implicit=precompiled,
             variables={"flags": _join(flags), "short": str(relative)},
         )
         objects.append(obj)

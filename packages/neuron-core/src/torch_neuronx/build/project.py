@@ -11,7 +11,6 @@
     generated = ["*.cpp"]                       # globs, relative to the generator's output
     include-dirs = ["csrc", "{jaxlib}/include"] # {module} is the folder of an installed package
     links = ["torch", "torch_cpu", "c10"]
-    precompiled = "csrc/precompiled.h"          # optional: a header parsed once and put before every source
 
     [[tool.hatch.build.hooks.neuron-extension.extensions]]
     name = "_C"                                 # -> _C.cpython-311-x86_64-linux-gnu.so
@@ -52,7 +51,6 @@ class Target:
     include_dirs: tuple[str, ...]
     defines: tuple[str, ...]
     links: tuple[str, ...]
-    precompiled: PurePosixPath | None
 
 
 @dataclass(frozen=True)
@@ -118,11 +116,8 @@ def parse_project(root: Path, name: str, requirements: list[str], table: Mapping
 
 def _target(kind: TargetKind, entry: Mapping[str, Any]) -> Target:
     where = f"an entry of `{'libraries' if kind is TargetKind.LIBRARY else 'extensions'}`"
-    _refuse_unknown(
-        entry, {"name", "output", "sources", "generated", "include-dirs", "defines", "links", "precompiled"}, where
-    )
+    _refuse_unknown(entry, {"name", "output", "sources", "generated", "include-dirs", "defines", "links"}, where)
     name = _text(entry, "name", where)
-    precompiled = entry.get("precompiled")
     default = f"lib/lib{name}.so" if kind is TargetKind.LIBRARY else name
     return Target(
         kind=kind,
@@ -133,7 +128,6 @@ def _target(kind: TargetKind, entry: Mapping[str, Any]) -> Target:
         include_dirs=tuple(_list(entry, "include-dirs", str, where)),
         defines=tuple(_list(entry, "defines", str, where)),
         links=tuple(_list(entry, "links", str, where)),
-        precompiled=None if precompiled is None else PurePosixPath(precompiled),
     )
 
 
