@@ -76,7 +76,13 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     def entry_points(group: str) -> list[Any]:
         assert group == "torch_neuronx_cache.plugins"
         return [
-            SimpleNamespace(name=name, value=f"{name}.plugin", load=lambda name=name: load(name)) for name in points
+            SimpleNamespace(
+                name=name,
+                value=f"{name}.plugin",
+                dist=SimpleNamespace(name=f"{name}-dist"),
+                load=lambda name=name: load(name),
+            )
+            for name in points
         ]
 
     monkeypatch.setattr(registry, "entry_points", entry_points)
@@ -98,7 +104,7 @@ def test_a_strangers_store_is_found_by_its_scheme_and_sees_every_event(installed
 
 def test_an_unknown_scheme_names_those_that_are_known(installed: dict[str, Any]) -> None:
     installed["dict"] = DictPlugin("dict", "other")
-    with pytest.raises(UnknownSchemeError, match=r"for vault://. Known schemes: dict, file, other"):
+    with pytest.raises(UnknownSchemeError, match=r"for vault://\. Known schemes: abfs, .*dict, file, .*other"):
         open_store("vault://x")
 
 
@@ -108,9 +114,14 @@ def test_two_plugins_for_one_scheme_are_named_and_one_can_be_left_out(
     installed |= {"one": DictPlugin("dict"), "two": DictPlugin("dict")}
     with pytest.raises(UnknownSchemeError, match=r"'(one|two)' and '(two|one)'"):
         open_store("dict://x")
+    for names in ("two, three", "two-dist"):
+        registry.plugin_manager.cache_clear()
+        monkeypatch.setenv("TORCH_NEURONX_DISABLE_PLUGINS", names)
+        assert isinstance(open_store("dict://x"), DictStore)
     registry.plugin_manager.cache_clear()
-    monkeypatch.setenv("TORCH_NEURONX_DISABLE_PLUGINS", "two, three")
-    assert isinstance(open_store("dict://x"), DictStore)
+    monkeypatch.setenv("TORCH_NEURONX_DISABLE_PLUGINS", "all")
+    with pytest.raises(UnknownSchemeError, match="for dict://"):
+        open_store("dict://x")
 
 
 def test_a_plugin_that_cannot_be_loaded_is_named_and_left_out(installed: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from blake3 import blake3
+
 from torch_neuronx_cache.bounds import SLACK, Limits, victims
 from torch_neuronx_cache.entries import Entry, Header, encode, read_content, read_entry, read_header
 from torch_neuronx_cache.errors import (
@@ -25,7 +27,9 @@ from torch_neuronx_cache.memory import MemoryLayer
 from torch_neuronx_cache.notices import say_once
 from torch_neuronx_cache.settings import Settings
 from torch_neuronx_cache.signing import Signer
+from torch_neuronx_cache.stores.file import FileStore
 from torch_neuronx_cache.stores.interface import Store, StoredBlob, StoreOptions
+from torch_neuronx_cache.stores.read_through import ReadThroughStore
 from torch_neuronx_cache.stores.registry import open_store, plugin_manager
 from torch_neuronx_cache.why import Explanation, explain
 
@@ -102,13 +106,20 @@ class Cache:
         settings: Settings,
         *,
         observers: Iterable[Observer] = (),
+        read_through: bool = True,
     ) -> "Cache":
-        """Open the cache at a URL or a path with the given settings; ``None`` for one that is switched off."""
+        """Open the cache at a URL or a path with the given settings; ``None`` for one that is switched off.
+
+        A remote store gets a local one in front, in the local directory, unless ``read_through`` is false.
+        """
         if url is None:
             return cls(None, observers=observers)
         signer = Signer.from_file(settings.signing_key_file) if settings.signing_key_file else None
         trust = replace(settings.trust, signed=signer is not None)
         store = open_store(url, StoreOptions(trust))
+        if store.is_remote and read_through:
+            place = f"{settings.local_directory}/read-through/{blake3(store.url.encode()).hexdigest()[:16]}"
+            store = ReadThroughStore(FileStore(place), store)
         locks = KeyLocks(settings.local_directory, store.url, settings.lock_timeout)
         return cls(
             store,
@@ -148,7 +159,7 @@ class Cache:
             self.store.hold(key.digest)
             self.store.write(key.digest, blob)
         except StoreError as error:
-            self._store_failed(error, key, labels, "New entries are not kept, so later runs will compile again.")
+            self._store_failed(error, key, labels, "New entries are not kept there, so others will compile again.")
             return False
         self._emit(Outcome.STORED, key, start=start, size=len(content), labels=labels)
         self._keep_limits(len(blob))
@@ -280,7 +291,7 @@ class Cache:
 
         Entries that a running process holds stay.
         """
-        store = self._need_store()
+        store = self._need_store().bounded
         now = time.time()
         listed = list(store.scan())
         chosen = {blob.digest: blob for blob in victims(listed, limits or self.limits, now)}
@@ -317,26 +328,37 @@ class Cache:
         if content is not None:
             self._emit(Outcome.HIT, key, layer=Layer.MEMORY, start=start, size=len(content), labels=labels)
             return content
-        store = self._need_store()
         try:
-            store.hold(key.digest)
-            blob = store.open(key.digest)
-            if blob is None:
-                return None
-            with blob:
-                content = read_content(blob, key.digest, self.signer)
+            content = self._read(key, labels, leave_bad=leave_bad, locked=locked)
         except StoreError as error:
             if not leave_bad:
                 self._store_failed(error, key, labels, "It is not read, so what it holds is compiled again.")
             return None
-        except InvalidEntryError as error:
-            if not leave_bad:
-                self._entry_failed(error, key, labels, locked=locked)
+        if content is None:
             return None
-        store.record_use(key.digest)
+        self._need_store().record_use(key.digest)
         self._memory.put(key.digest, content)
         self._emit(Outcome.HIT, key, layer=Layer.STORE, start=start, size=len(content), labels=labels)
         return content
+
+    def _read(self, key: CacheKey, labels: Labels | None, *, leave_bad: bool, locked: bool) -> bytes | None:
+        """Read from the store; once more after a damaged entry was set aside, for a good copy may lie behind it."""
+        store = self._need_store()
+        store.hold(key.digest)
+        for _ in range(2):
+            blob = store.open(key.digest)
+            if blob is None:
+                return None
+            try:
+                with blob:
+                    return read_content(blob, key.digest, self.signer)
+            except InvalidEntryError as error:
+                if leave_bad:
+                    return None
+                self._entry_failed(error, key, labels, locked=locked)
+                if isinstance(error, UntrustedEntryError):
+                    return None
+        return None
 
     @contextmanager
     def _locked(self, key: CacheKey) -> Iterator[Acquired]:
@@ -414,7 +436,7 @@ class Cache:
         self._stored_bytes += added
         if self._prune_at is not None and self._stored_bytes < self._prune_at:
             return
-        store = self._need_store()
+        store = self._need_store().bounded
         try:
             listed = list(store.scan())
             chosen = {blob.digest: blob for blob in victims(listed, self.limits, time.time(), slack=SLACK)}

@@ -202,9 +202,50 @@ def clear(
         typer.echo(f"Removed {gone} entries." + (f" {kept} stay because running processes hold them." if kept else ""))
 
 
+@app.command()
+def push(
+    target: Annotated[str, typer.Argument(metavar="URL", help="The store to copy to.")],
+    store: StoreOption = "neff",
+    as_json: JsonOption = False,
+) -> None:
+    """Copy to another store what it does not have yet. Broken off, it goes on where it was."""
+    _transfer(store, target, as_json=as_json)
+
+
+@app.command()
+def pull(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The store to copy from.")],
+    store: StoreOption = "neff",
+    as_json: JsonOption = False,
+) -> None:
+    """Copy from another store what this one does not have yet. Broken off, it goes on where it was."""
+    _transfer(source, store, as_json=as_json)
+
+
 def main() -> None:
     """Run the command line of the package alone."""
     app(prog_name="torch-neuronx-cache")
+
+
+def _transfer(source: str, target: str, *, as_json: bool) -> None:
+    from torch_neuronx_cache.transfer import Transfer, copy
+
+    counts = dict.fromkeys(Transfer, 0)
+    size = 0
+    with _opened(source) as from_cache, _opened(target) as to_cache:
+        total, transfers = copy(from_cache, to_cache)
+        for transferred in _with_progress(transfers, "copying", quiet=as_json, total=total):
+            counts[transferred.result] += 1
+            size += transferred.size if transferred.result is Transfer.COPIED else 0
+            if transferred.result is Transfer.BAD:
+                typer.echo(f"{transferred.digest[:12]} left out: {transferred.reason}.", err=True)
+    if as_json:
+        _print_json({result.value: count for result, count in counts.items()} | {"size": size})
+    else:
+        copied, present, bad = (counts[result] for result in (Transfer.COPIED, Transfer.PRESENT, Transfer.BAD))
+        typer.echo(f"Copied {copied} entries, {_size(size)}; {present} were there already, {bad} left out as bad.")
+    if counts[Transfer.BAD]:
+        raise typer.Exit(1)
 
 
 # ---- how commands open and print
@@ -222,7 +263,7 @@ def _opened(store: str) -> "Iterator[Cache]":
     try:
         settings = replace(Settings.from_environ(), memory_bytes=0)
         url = {"neff": settings.neff_url, "hlo": settings.hlo_url}.get(store, store)
-        cache = Cache.open(url, settings)
+        cache = Cache.open(url, settings, read_through=False)
         try:
             yield cache
         finally:
@@ -309,13 +350,13 @@ def _print_table(
     Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(table)
 
 
-def _with_progress(items: Iterable[Any], what: str, *, quiet: bool) -> Iterable[Any]:
+def _with_progress(items: Iterable[Any], what: str, *, quiet: bool, total: int | None = None) -> Iterable[Any]:
     if quiet or not sys.stderr.isatty():
         return items
     from rich.console import Console
     from rich.progress import track
 
-    return track(items, f"{what} …", console=Console(stderr=True), transient=True)
+    return track(items, f"{what} …", total=total, console=Console(stderr=True), transient=True)
 
 
 def _size(size: float) -> str:

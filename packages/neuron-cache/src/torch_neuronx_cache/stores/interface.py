@@ -71,6 +71,11 @@ class Store(ABC):
         self.url = url
         self.options = options or StoreOptions()
 
+    @property
+    def bounded(self) -> "Store":
+        """The store that limits apply to: itself, but for a store that is a local layer over another."""
+        return self
+
     @abstractmethod
     def read(self, digest: str) -> bytes | None:
         """Return the blob; None when there is none."""

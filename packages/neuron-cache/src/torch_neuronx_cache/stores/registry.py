@@ -20,7 +20,8 @@ DISABLE_VARIABLE = "TORCH_NEURONX_DISABLE_PLUGINS"
 def plugin_manager() -> pluggy.PluginManager:
     """Return the manager with the built-in stores and every installed plugin, loaded on first use.
 
-    A plugin that fails to load is named in one warning and left out.
+    A plugin that fails to load is named in one warning and left out, as are, in silence, those that
+    ``TORCH_NEURONX_DISABLE_PLUGINS`` names by entry point or by distribution (``all`` for all).
     """
     from torch_neuronx_cache.stores import builtin
 
@@ -29,7 +30,7 @@ def plugin_manager() -> pluggy.PluginManager:
     manager.register(builtin, "builtin-stores")
     disabled = {name.strip() for name in os.environ.get(DISABLE_VARIABLE, "").split(",")}
     for point in entry_points(group=hookspecs.GROUP):
-        if point.name in disabled:
+        if disabled & {"all", point.name, point.dist.name if point.dist else point.name}:
             continue
         try:
             manager.register(point.load(), point.name)
