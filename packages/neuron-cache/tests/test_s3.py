@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from torch_neuronx_cache import Cache, CacheKey, CacheWarning, Settings, Store, open_store
-from torch_neuronx_cache.stores import fsspec_store
+from torch_neuronx_cache.stores import patience
 from torch_neuronx_cache.stores.fsspec_store import FsspecStore
 from torch_neuronx_cache.testing import StoreConformance
 
@@ -113,7 +113,7 @@ def test_when_the_server_goes_the_work_goes_on(
 ) -> None:
     import s3fs
 
-    monkeypatch.setattr(fsspec_store, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.01)
     own = Server()
     monkeypatch.setenv("AWS_ENDPOINT_URL", own.url)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
@@ -122,7 +122,7 @@ def test_when_the_server_goes_the_work_goes_on(
     cache = Cache.open(bucket, replace(settings, memory_bytes=0))
     assert cache.get_or_create(key_of(1), lambda: b"one") == b"one"
     own.stop()
-    with pytest.warns(CacheWarning, match=r"could not be read \(3 attempts\)"):
+    with pytest.warns(CacheWarning, match=r"could not be read \(tried 3 times\)"):
         assert cache.get_or_create(key_of(2), lambda: b"two") == b"two"
     assert cache.get(key_of(1)) == b"one"
     assert cache.get(key_of(2)) == b"two"

@@ -1,6 +1,7 @@
 """The stores that come with the package, offered through the hook like anybody's."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from urllib.parse import unquote
 
 from torch_neuronx_cache.errors import CacheConfigurationError, UnknownSchemeError
@@ -28,8 +29,22 @@ FSSPEC_SCHEMES = {
 
 @hookimpl
 def torch_neuronx_cache_stores() -> Mapping[str, StoreFactory]:
-    """Offer ``file://`` and the file systems of fsspec's."""
-    return {"file": open_file_store} | dict.fromkeys(FSSPEC_SCHEMES, open_fsspec_store)
+    """Offer ``file://``, ``redis://`` and the file systems of fsspec's."""
+    return {
+        "file": open_file_store,
+        "redis": open_redis_store,
+        "rediss": open_redis_store,
+        **dict.fromkeys(FSSPEC_SCHEMES, open_fsspec_store),
+    }
+
+
+def open_redis_store(url: str, options: StoreOptions) -> Store:
+    """Open a Redis or Valkey server. Raises :class:`UnknownSchemeError` where its client is not installed."""
+    from torch_neuronx_cache.stores.redis_store import RedisStore
+
+    if find_spec("redis") is None:
+        raise UnknownSchemeError(f"The cache store {url} needs a package that is not installed: pip install redis")
+    return RedisStore(url, options)
 
 
 def open_fsspec_store(url: str, options: StoreOptions) -> Store:
@@ -38,7 +53,7 @@ def open_fsspec_store(url: str, options: StoreOptions) -> Store:
 
     scheme = url.partition("://")[0].lower()
     try:
-        from fsspec import get_filesystem_class  # type: ignore[import-untyped]
+        from fsspec import get_filesystem_class  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
         get_filesystem_class(scheme)
     except ImportError as error:

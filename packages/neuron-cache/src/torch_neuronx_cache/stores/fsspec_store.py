@@ -1,29 +1,21 @@
 """Stores on any file system that fsspec knows: ``s3://``, ``gs://``, ``memory://``, ``sftp://`` and others.
 
-Entries lie at ``URL/ab/<digest>``. Every operation is tried a few times; when it still fails the store counts as down
-for a while, so that a job without a network does not wait for it at every graph.
+Entries lie at ``URL/ab/<digest>``.
 """
 
 import os
-import random
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from torch_neuronx_cache.errors import StoreError
 from torch_neuronx_cache.keys import is_digest
 from torch_neuronx_cache.stores.interface import Blob, Store, StoredBlob, StoreOptions
+from torch_neuronx_cache.stores.patience import Patience
 
 if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem  # type: ignore[import-untyped]
-
-ATTEMPTS = 3
-FIRST_PAUSE = 0.2
-"""Seconds before the second attempt; the pause doubles, with some chance in it, so that ranks do not retry in step."""
-DOWN_TIME = 30.0
-"""Seconds for which a store that failed is not asked again."""
+    from fsspec import AbstractFileSystem  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 WHOLE_OBJECT_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory", "oci", "oss"})
 """Where a write shows up complete or not at all; elsewhere a temporary file is moved into place."""
@@ -39,8 +31,7 @@ class FsspecStore(Store):
     def __init__(self, url: str, options: StoreOptions | None = None) -> None:
         super().__init__(url.rstrip("/"), options)
         self._by_pid: dict[int, tuple[AbstractFileSystem, str]] = {}
-        self._down_until = 0.0
-        self._failure = ""
+        self._patience = Patience(self.url)
 
     def read(self, digest: str) -> bytes | None:
         """Read the whole object."""
@@ -111,31 +102,13 @@ class FsspecStore(Store):
         return self._try("set aside", move)
 
     def _try(self, what: str, do: "Callable[[AbstractFileSystem, str], T]") -> T | None:
-        """Do it, again after failures; None where something is not there. Raises :class:`StoreError` in the end."""
-        if time.monotonic() < self._down_until:
-            raise StoreError(f"{self._failure} It is not asked again for up to {DOWN_TIME:g} s.")
-        pause = FIRST_PAUSE
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return do(*self._file_system())
-            except FileNotFoundError:
-                return None
-            except Exception as error:  # each file system raises what its own library raises
-                if attempt == ATTEMPTS or isinstance(error, PermissionError | ImportError):
-                    self._down_until = time.monotonic() + DOWN_TIME
-                    self._failure = (
-                        f"{self.url} could not be {what} ({attempt} attempts): {type(error).__name__}: {error}."
-                    )
-                    raise StoreError(self._failure) from error
-            time.sleep(pause * random.uniform(0.5, 1.5))
-            pause *= 2
-        raise AssertionError("unreachable")
+        return self._patience.ask(what, lambda: do(*self._file_system()))
 
     def _file_system(self) -> "tuple[AbstractFileSystem, str]":
         """Connections do not survive a fork, so each process has its own."""
         pid = os.getpid()
         if pid not in self._by_pid:
-            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
             file_system, root = url_to_fs(self.url, use_listings_cache=False)
             self._by_pid[pid] = (file_system, root.rstrip("/"))
