@@ -2,19 +2,27 @@
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from tools.opinfo._compat import op_db, tree_leaves
+from tools.opinfo._compat import op_db, tree_map
+from tools.opinfo.tolerances import TOLERANCES
 from torch_neuronx.testing.compare import CpuRunError, Values, compare_with_cpu
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
 
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 """Entries whose result is memory as it was found."""
+
+FACTORIES = frozenset({"arange", "linspace", "logspace"})
+"""Entries with samples that leave the device to the default: these are given one, or they would not touch it."""
+
+HOST_ARGUMENTS = frozenset({"tensor_split"})
+"""Entries whose tensors after the first belong on the CPU whatever the device: PyTorch says so."""
+
 
 _REASONS = 3
 
@@ -92,11 +100,21 @@ def _compare_sample(
     entry: Any, sample: Any, device: str, wants_gradient: bool, values: Values, result: EntryResult, number: int
 ) -> None:
     args, kwargs = (sample.input, *sample.args), sample.kwargs
-    if not any(isinstance(leaf, torch.Tensor | torch.device) or leaf == "cpu" for leaf in tree_leaves((args, kwargs))):
-        # A factory that leaves the device to the default would not touch the device under test.
-        kwargs = {**kwargs, "device": "cpu"}
+    if entry.name in FACTORIES and not any(isinstance(leaf, torch.Tensor) for leaf in args):
+        kwargs = {"device": "cpu", **kwargs}
+    tolerance = TOLERANCES.get((entry.name, result.dtype))
+    rtol, atol = (tolerance.rtol, tolerance.atol) if tolerance else (None, None)
     try:
-        found = compare_with_cpu(entry.op, *args, kwargs=kwargs, device=device, grad=wants_gradient, values=values)
+        found = compare_with_cpu(
+            function(entry),
+            *args,
+            kwargs=kwargs,
+            device=device,
+            grad=wants_gradient,
+            values=values,
+            rtol=rtol,
+            atol=atol,
+        )
     except CpuRunError:
         result.failed_on_cpu += 1
     except Exception as error:  # whatever the device raises is the finding; the run goes on with the next sample
@@ -113,6 +131,18 @@ def _compare_sample(
         result.exact += found.values_compared and found.exact == found.outputs + found.gradients + found.inputs
         result.gradients += found.gradients
         result.largest_difference = max(result.largest_difference, found.largest_difference)
+
+
+def function(entry: Any) -> Callable[..., Any]:
+    """What to call for an entry."""
+    if entry.name not in HOST_ARGUMENTS:
+        return cast(Callable[..., Any], entry.op)
+
+    def with_host_arguments(first: Any, *rest: Any, **kwargs: Any) -> Any:
+        rest, kwargs = tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, (rest, kwargs))
+        return entry.op(first, *rest, **kwargs)
+
+    return with_host_arguments
 
 
 def _text(error: Exception) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.opinfo.result_files import read_results, result_file
+from tools.opinfo.tolerances import TOLERANCES
 
 ORDER = ("float32", "bfloat16", "float16", "int64", "bool")
 
@@ -101,6 +102,11 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
             f"| {dtype} | {total.entries} | {total.passed} | {total.rate:.2f} | {total.refused} | {total.failed} "
             f"| {total.samples} | {total.exact} | {total.without_values} | {total.gradients} |"
         )
+    yield ""
+    yield "Compared less tightly:"
+    yield ""
+    for (name, dtype), tolerance in TOLERANCES.items():
+        yield f"- `{name}`, {dtype}: rtol {tolerance.rtol:g}, atol {tolerance.atol:g}; {tolerance.reason}"
     yield ""
     yield "Refused: the operator does not exist on the target (see [Operators](ops.md)) and raises"
     yield "`UnsupportedOperatorError`; counted as not passed."

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from tools.opinfo._compat import leave_seeds_to_caller
 from tools.opinfo.entries import compare_entry, load_device, to_json
 from torch_neuronx.testing.isolation import serve
 
@@ -16,6 +17,7 @@ def main() -> None:
     parser.add_argument("--import", dest="module")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    leave_seeds_to_caller()
     load_device(options.device, options.module)
 
     def answer(case: tuple[int, str]) -> dict[str, Any]:

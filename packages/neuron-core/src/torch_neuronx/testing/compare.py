@@ -12,6 +12,8 @@ import torch
 from torch_neuronx.testing._compat import tree_flatten_with_path, tree_map, tree_path
 
 _CPU = torch.device("cpu")
+# The chip computes these in float32 and complex64: the dtypes' own tolerances would ask for digits that are not there.
+_NARROWED = {torch.float64: (1.3e-6, 1e-5), torch.complex128: (1.3e-6, 1e-5)}
 _DIRECTION_SEED = 20  # of the gradients of outputs; the same in every run
 
 
@@ -22,7 +24,7 @@ class Values(Enum):
     IGNORE = "ignore"
     """For functions that draw random numbers or leave memory uninitialized."""
     DETECT = "detect"
-    """Compare, unless a run on the CPU with another seed gives other elements."""
+    """Compare, and where elements differ ignore them if runs on the CPU with other seeds differ too."""
 
 
 class CpuRunError(RuntimeError):
@@ -79,7 +81,8 @@ def compare_with_cpu(
         dtype: what floating-point tensors among the arguments are converted to first.
         grad: compare gradients too.
         values: whether elements are compared.
-        rtol: relative tolerance; by default that of :func:`torch.testing.assert_close` for the dtype.
+        rtol: relative tolerance; by default that of :func:`torch.testing.assert_close` for the dtype, and that of
+            float32 for float64 on a device, which computes it in float32.
         atol: absolute tolerance; both or neither must be given.
         seed: given to :func:`torch.manual_seed` before each run.
 
@@ -93,16 +96,16 @@ def compare_with_cpu(
     module = host(function) if isinstance(function, torch.nn.Module) else None
     try:
         expected = _run(module or function, _Copier(_CPU)(prepared), grad=grad, seed=seed)
-        compared = values is Values.COMPARE or (
-            values is Values.DETECT and not _depends_on_seed(module or function, prepared, expected, grad, seed)
-        )
     except Exception as error:
         raise CpuRunError(f"The function failed on the CPU: {_first_line(error)}") from error
     actual = _run(
         _Copier(target)(module) if module is not None else function, _Copier(target)(prepared), grad=grad, seed=seed
     )
-    comparer = _Comparer(target, compared, rtol, atol)
+    comparer = _Comparer(target, values is not Values.IGNORE, rtol, atol)
     problems = list(comparer.differences(expected, actual))
+    if problems and values is Values.DETECT and _depends_on_seed(module or function, prepared, expected, grad, seed):
+        comparer = _Comparer(target, False)
+        problems = list(comparer.differences(expected, actual))
     if problems:
         name = getattr(function, "__name__", type(function).__name__)
         listed = "\n".join(f"  {line}" for line in problems)
@@ -113,7 +116,7 @@ def compare_with_cpu(
         inputs=comparer.counts["input"],
         exact=comparer.exact,
         largest_difference=comparer.largest,
-        values_compared=compared,
+        values_compared=comparer.elements,
     )
 
 
@@ -171,8 +174,9 @@ def _direction(output: torch.Tensor, generator: torch.Generator) -> torch.Tensor
 
 
 def _depends_on_seed(function: Callable[..., Any], prepared: Any, expected: _Run, grad: bool, seed: int) -> bool:
-    again = _run(function, _Copier(_CPU)(prepared), grad=grad, seed=seed + 1)
-    return any(_Comparer(_CPU, True).differences(expected, again))
+    # Several seeds: a draw of a few small numbers may come out the same twice.
+    runs = (_run(function, _Copier(_CPU)(prepared), grad=grad, seed=seed + other) for other in range(1, 9))
+    return any(any(_Comparer(_CPU, True).differences(expected, run)) for run in runs)
 
 
 @dataclass
@@ -220,11 +224,14 @@ class _Comparer:
             yield from self._elements(where, _plain(expected), _plain(actual))
 
     def _elements(self, where: str, expected: torch.Tensor, actual: torch.Tensor) -> Iterator[str]:
+        rtol, atol = self.rtol, self.atol
+        if rtol is None and atol is None and self.device != _CPU:
+            rtol, atol = _NARROWED.get(expected.dtype, (None, None))
         try:
             torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
         except AssertionError:
             try:
-                torch.testing.assert_close(actual, expected, rtol=self.rtol, atol=self.atol, equal_nan=True)
+                torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
             except AssertionError as error:
                 yield f"{where} ({_kind(expected)}): {' '.join(str(error).split())}"
             else:
