@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils import backend_registration
 
 # COMPAT(torch 2.13): the documented way to install a device module has a private name.
 
@@ -12,7 +13,7 @@ import torch
 def register_device_module(name: str, module: ModuleType) -> None:
     """Make ``module`` be ``torch.<name>``; an equal registration counts."""
     if getattr(torch, name, None) is not module:
-        torch._register_device_module(name, module)
+        torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
 
 
 # COMPAT(torch 2.13): the public function raises on its second call in a process, and says so only in its text.
@@ -22,7 +23,7 @@ def register_device_module(name: str, module: ModuleType) -> None:
 def generate_methods(name: str) -> None:
     """Give tensors, modules, storages and packed sequences their ``.neuron()`` and ``.is_neuron``."""
     if not hasattr(torch.Tensor, name):
-        torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+        backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
 
 
 # COMPAT(torch 2.13): a name without C++ hooks makes torch.accelerator throw in CPU programs (a DataLoader with
@@ -31,19 +32,18 @@ def generate_methods(name: str) -> None:
 
 def register_absent_backend() -> None:
     """Fill PyTorch's slots for the renamed backend with stand-ins that see no device."""
-    from torch.utils import backend_registration as registration
 
-    class _AbsentHooks(registration._DummyPrivateUse1Hook):  # type: ignore[misc]
+    class _AbsentHooks(backend_registration._DummyPrivateUse1Hook):
         def is_available(self) -> bool:
             return False
 
         def device_count(self) -> int:
             return 0
 
-    class _AbsentGuard(registration._DummyDeviceGuard):  # type: ignore[misc]
+    class _AbsentGuard(backend_registration._DummyDeviceGuard):
         pass
 
-    acc = torch._C._acc  # type: ignore[attr-defined]
+    acc = torch._C._acc
     acc.register_python_privateuseone_hook(_AbsentHooks())
     acc.register_python_privateuseone_device_guard(_AbsentGuard())
 

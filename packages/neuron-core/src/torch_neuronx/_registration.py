@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils.backend_registration import rename_privateuse1_backend
 
 from torch_neuronx import _compat
 from torch_neuronx.errors import BrokenInstallError, LegacyPackageError, NeuronError
@@ -97,7 +98,7 @@ def _register(core: Any) -> None:
         _opening.report_fallback,
         _opening.warn_float64,
     )
-    torch.utils.rename_privateuse1_backend(DEVICE)
+    rename_privateuse1_backend(DEVICE)
     from torch_neuronx import device
 
     _compat.register_device_module(DEVICE, device)
@@ -108,7 +109,7 @@ def _register(core: Any) -> None:
 def _register_unusable() -> None:
     """Let ``neuron`` be named, and answer every use with the cause."""
     try:
-        torch.utils.rename_privateuse1_backend(DEVICE)
+        rename_privateuse1_backend(DEVICE)
         _compat.register_absent_backend()
         _compat.register_device_module(DEVICE, _unusable_module())
     except Exception as error:  # another backend has the slot: keep both causes

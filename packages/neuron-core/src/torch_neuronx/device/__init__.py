@@ -3,6 +3,8 @@
 Everything PyTorch and its users ask of a device module by name is listed here; the submodules have the contents.
 """
 
+from typing import Any
+
 from torch_neuronx.device import amp, memory, random
 from torch_neuronx.device._opening import is_in_bad_fork as _is_in_bad_fork  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device._opening import lazy_init as _lazy_init  # noqa: F401 - PyTorch asks for it by this name
@@ -41,8 +43,8 @@ from torch_neuronx.device.properties import (
     get_device_properties,
     is_bf16_supported,
 )
+from torch_neuronx.device.random import default_generator as _get_generator  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device.random import (
-    default_generators,
     get_rng_state,
     get_rng_state_all,
     initial_seed,
@@ -120,3 +122,12 @@ def get_dynamo_metrics() -> list[object]:
     from torch_neuronx import neuron_dynamo_backend
 
     return list(neuron_dynamo_backend.get_dynamo_metrics())
+
+
+def __getattr__(name: str) -> Any:
+    """Answer for what ``torch.cuda`` has as a variable and what here follows the device."""
+    if name == "_initialized":  # torch.utils.checkpoint keeps the generators' states only where this is true
+        return is_initialized()
+    if name == "default_generators":
+        return random.default_generators()
+    raise AttributeError(f"module 'torch.neuron' has no attribute {name!r}")

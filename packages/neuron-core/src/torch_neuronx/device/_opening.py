@@ -157,23 +157,27 @@ def raise_device_error(kind: int, message: str) -> None:
     raise _ERRORS[kind](message)
 
 
-def _printing() -> bool:
-    """Whether torch is formatting a tensor, which computes in float64 and on masks of its own accord."""
+# Modules of torch that compute in float64, or with masks, of their own accord: printing, the inverse of a loss scale.
+_TORCHS_OWN = frozenset({"torch._tensor_str", "torch.amp.grad_scaler"})
+
+
+def _asked_by_torch() -> bool:
+    """Whether it is torch itself that computes, so that the user has nothing to change."""
     frame: FrameType | None = sys._getframe()
     for _ in range(6):
         frame = frame.f_back if frame is not None else None
-        if frame is not None and frame.f_globals.get("__name__") == "torch._tensor_str":
+        if frame is not None and frame.f_globals.get("__name__") in _TORCHS_OWN:
             return True
     return False
 
 
 def warn_float64() -> bool:
     """Say that float64 is computed as float32; return whether it was said."""
-    if _printing():
+    if _asked_by_torch():
         return False
     warnings.warn(
-        "float64 is computed as float32 on device neuron: the chip has no 64-bit floating point. Tensors keep the dtype, "
-        "values have float32's precision. Use float32 to silence this, or set "
+        "float64 is computed as float32 on device neuron: the chip has no 64-bit floating point. Tensors keep the "
+        "dtype, values have float32's precision. Use float32 to silence this, or set "
         f"{config.EMULATOR_RELAXED.name}=1 to compute in full on the emulator.",
         Float64Warning,
         stacklevel=2,
@@ -188,7 +192,7 @@ def report_fallback(op: str, reason: str) -> bool:
     """
     from torch_neuronx import plugins
 
-    if _printing():
+    if _asked_by_torch():
         return False
 
     logs.logger("eager").warning("%s runs on the CPU instead of device neuron: %s. Said once per operator.", op, reason)

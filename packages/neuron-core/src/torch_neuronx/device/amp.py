@@ -6,9 +6,9 @@ import torch
 
 
 class autocast(torch.autocast):
-    """``torch.autocast("neuron", ...)``, which follows CUDA's operator conventions."""
+    """``torch.autocast("neuron", ...)``, with CUDA's operator conventions and its default dtype, float16."""
 
-    def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.bfloat16, cache_enabled: bool = True) -> None:
+    def __init__(self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True) -> None:
         super().__init__("neuron", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 

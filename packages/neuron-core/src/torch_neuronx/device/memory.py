@@ -5,7 +5,7 @@ A core's memory is cached in segments, so that at all times reserved >= allocate
 """
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +92,7 @@ def memory_summary(device: Device = None, abbreviated: bool = False) -> str:
     index = device_index(device)
     stats = memory_stats(index)
     free, total = mem_get_info(index)
-    rows = [
+    rows: list[tuple[str, str, Callable[[int], str]]] = [
         ("Allocated memory", "allocated_bytes", _bytes),
         ("Active memory", "active_bytes", _bytes),
         ("Requested memory", "requested_bytes", _bytes),

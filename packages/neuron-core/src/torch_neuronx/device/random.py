@@ -12,19 +12,20 @@ from torch_neuronx import _C
 from torch_neuronx.device.cores import Device, device_count, device_index
 
 
-def _generator(device: Device = None) -> torch.Generator:
+def default_generator(device: Device = None) -> torch.Generator:
+    """Return the generator that random operators on a core use unless they are given another."""
     generator: torch.Generator = _C.default_generator(device_index(device))
     return generator
 
 
 def default_generators() -> tuple[torch.Generator, ...]:
-    """Return the default generator of each core."""
-    return tuple(_generator(index) for index in range(device_count()))
+    """Return the default generator of each core, which is what ``torch.neuron.default_generators`` is."""
+    return tuple(default_generator(index) for index in range(device_count()))
 
 
 def manual_seed(seed: int) -> None:
     """Seed the generator of the current core."""
-    _generator().manual_seed(int(seed))
+    default_generator().manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
@@ -35,7 +36,7 @@ def manual_seed_all(seed: int) -> None:
 
 def seed() -> int:
     """Seed the generator of the current core from the system and return the seed."""
-    return _generator().seed()
+    return default_generator().seed()
 
 
 def seed_all() -> int:
@@ -47,12 +48,12 @@ def seed_all() -> int:
 
 def initial_seed() -> int:
     """Return the seed of the current core's generator."""
-    return _generator().initial_seed()
+    return default_generator().initial_seed()
 
 
 def get_rng_state(device: Device = "neuron") -> torch.Tensor:
     """Return the state of a core's generator: 16 bytes on the CPU, the seed and the offset."""
-    return _generator(device).get_state()
+    return default_generator(device).get_state()
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
@@ -62,7 +63,7 @@ def get_rng_state_all() -> list[torch.Tensor]:
 
 def set_rng_state(new_state: torch.Tensor, device: Device = "neuron") -> None:
     """Restore the state of a core's generator. Raises :class:`RuntimeError` for a state of another size."""
-    _generator(device).set_state(new_state)
+    default_generator(device).set_state(new_state)
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:

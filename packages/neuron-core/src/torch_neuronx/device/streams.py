@@ -23,15 +23,25 @@ class Stream(torch.Stream):
         return f"<torch.neuron.Stream device={self.device} id={self.stream_id}>"
 
 
-class Event(torch.Event):
-    """A mark in a stream. Time between two needs ``enable_timing=True`` on both."""
+class _EventType(type):
+    """What makes an event of the device an instance of :class:`Event`."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Self:
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "neuron"
+
+
+class Event(torch.Event, metaclass=_EventType):
+    """A mark in a stream. Time between two needs ``enable_timing=True`` on both.
+
+    Calling the class makes a plain :class:`torch.Event`, because torch takes no subclass where it expects an event.
+    """
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:  # type: ignore[misc]
         """Make an event; it belongs to the core of the first stream that records it."""
         if interprocess:
             raise ValueError("Events of device neuron cannot be shared between processes. Leave interprocess=False.")
         lazy_init()
-        return super().__new__(cls, "neuron", enable_timing=enable_timing, blocking=blocking)
+        return torch.Event("neuron", enable_timing=enable_timing, blocking=blocking)
 
 
 def _own(stream: torch.Stream) -> Stream:
