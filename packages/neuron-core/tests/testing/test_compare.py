@@ -113,10 +113,26 @@ def test_tolerances_and_their_default() -> None:
 
 
 def test_values_that_depend_on_the_seed_are_found_and_left_out() -> None:
-    assert not compare_with_cpu(torch.rand_like, torch.ones(9), device="cpu", values=Values.DETECT).values_compared
-    assert compare_with_cpu(torch.ones_like, torch.ones(9), device="cpu", values=Values.DETECT).values_compared
-    draws = Unlike(lambda x: x, lambda x: x + 1)
-    assert not compare_with_cpu(draws, torch.ones(2), device="cpu", values=Values.IGNORE).values_compared
+    calls = []
+
+    def other_in_the_second_call(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+        calls.clear()
+
+        def wrapped(x: torch.Tensor) -> torch.Tensor:
+            calls.append(x)
+            return function(x) + (len(calls) == 2)
+
+        return wrapped
+
+    x = torch.ones(9)
+    draws = other_in_the_second_call(torch.rand_like)
+    assert not compare_with_cpu(draws, x, device="cpu", values=Values.DETECT).values_compared
+    wrong = other_in_the_second_call(torch.ones_like)
+    with pytest.raises(AssertionError, match="not close"):
+        compare_with_cpu(wrong, x, device="cpu", values=Values.DETECT)
+    wrong = other_in_the_second_call(torch.ones_like)
+    assert not compare_with_cpu(wrong, x, device="cpu", values=Values.IGNORE).values_compared
+    assert compare_with_cpu(torch.rand_like, x, device="cpu", values=Values.DETECT).values_compared
 
 
 def test_converts_floating_point_arguments() -> None:
