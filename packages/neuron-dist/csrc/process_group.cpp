@@ -1,0 +1,385 @@
+#include "process_group.h"
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include <algorithm>
+
+#include "gil.h"
+
+namespace torch_neuronx::distributed {
+namespace {
+
+using c10d::OpType;
+
+CarrierFactory& carrier_factory() {
+  // Never destroyed: it holds a Python callable, and groups may outlive the interpreter.
+  static auto* factory = new CarrierFactory();
+  return *factory;
+}
+
+std::shared_ptr<Cargo> cargo_for_move() {
+  return std::make_shared<Cargo>();
+}
+
+TensorList flatten(const TensorLists& lists) {
+  TensorList flat;
+  for (const auto& list : lists) {
+    flat.insert(flat.end(), list.begin(), list.end());
+  }
+  return flat;
+}
+
+void check_single(const char* op, const TensorList& tensors) {
+  TORCH_CHECK_VALUE(tensors.size() == 1, op, " takes one tensor per rank, got ", tensors.size(), ".");
+}
+
+} // namespace
+
+void set_carrier_factory(CarrierFactory factory) {
+  carrier_factory() = std::move(factory);
+}
+
+ProcessGroupNeuron::ProcessGroupNeuron(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::intrusive_ptr<Options> options)
+    : c10d::Backend(rank, size),
+      // A prefix of its own, because torch gives the parts of a split group one store, and another may be Gloo too.
+      carrier_(
+          carrier_factory()(c10::make_intrusive<c10d::PrefixStore>("neuron", store), rank, size, options->timeout)),
+      options_(std::move(options)) {
+  init();
+}
+
+ProcessGroupNeuron::~ProcessGroupNeuron() {
+  waiters_->stop();
+  WithoutGil without_gil;
+  carrier_.reset();
+}
+
+void ProcessGroupNeuron::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  carrier_->setTimeout(timeout);
+}
+
+void ProcessGroupNeuron::abort() {
+  carrier_->abort();
+}
+
+void ProcessGroupNeuron::shutdown() {
+  waiters_->stop();
+  carrier_->shutdown();
+}
+
+BackendPtr ProcessGroupNeuron::split(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto place = std::find(ranks.begin(), ranks.end(), getRank());
+  if (place == ranks.end()) {
+    return nullptr;
+  }
+  auto child = c10::make_intrusive<Options>(options->timeout);
+  child->group_name = options->group_name;
+  child->group_desc = options->group_desc;
+  const auto& parents = options_->global_ranks_in_group;
+  for (const int rank : ranks) {
+    child->global_ranks_in_group.push_back(parents.empty() ? static_cast<uint64_t>(rank) : parents.at(rank));
+  }
+  return c10::make_intrusive<ProcessGroupNeuron>(
+      store->clone(), static_cast<int>(place - ranks.begin()), static_cast<int>(ranks.size()), std::move(child));
+}
+
+BackendPtr ProcessGroupNeuron::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options,
+    const int& rank,
+    const int& size) {
+  auto merged = c10::make_intrusive<Options>(options->timeout);
+  merged->group_name = options->group_name;
+  merged->group_desc = options->group_desc;
+  return c10::make_intrusive<ProcessGroupNeuron>(store->clone(), rank, size, std::move(merged));
+}
+
+void ProcessGroupNeuron::startCoalescing() {
+  TORCH_CHECK(!coalescing_, "startCoalescing was called twice. End the first batch with endCoalescing.");
+  coalescing_ = true;
+}
+
+WorkPtr ProcessGroupNeuron::endCoalescing() {
+  TORCH_CHECK(coalescing_, "endCoalescing was called without startCoalescing.");
+  coalescing_ = false;
+  return c10::make_intrusive<BatchWork>(getRank(), std::exchange(coalesced_, {}));
+}
+
+WorkPtr ProcessGroupNeuron::issued(WorkPtr work) {
+  if (coalescing_) {
+    coalesced_.push_back(work);
+  }
+  return work;
+}
+
+WorkPtr ProcessGroupNeuron::collective(OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
+  return issued(
+      c10::make_intrusive<CollectiveWork>(getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs)));
+}
+
+WorkPtr ProcessGroupNeuron::point_to_point(
+    OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
+  return issued(
+      c10::make_intrusive<PointToPointWork>(
+          getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs), waiters_));
+}
+
+WorkPtr ProcessGroupNeuron::broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) {
+  auto cargo = cargo_for_move();
+  auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::Read : Access::Write);
+  return collective(OpType::BROADCAST, carrier_->broadcast(carried, options), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
+  check_single("all_reduce", tensors);
+  auto plan = plan_reduction(options.reduceOp, tensors[0].scalar_type());
+  auto carried_options = options;
+  carried_options.reduceOp = plan.carried;
+  auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
+  auto carried = cargo->load(tensors, Access::ReadWrite);
+  return collective(OpType::ALLREDUCE, carrier_->allreduce(carried, carried_options), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  TORCH_CHECK_VALUE(!tensors.empty(), "all_reduce_coalesced needs at least one tensor.");
+  auto plan = plan_reduction(options.reduceOp, tensors[0].scalar_type());
+  auto carried_options = options;
+  carried_options.reduceOp = plan.carried;
+  auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
+  auto carried = cargo->load(tensors, Access::ReadWrite);
+  return collective(
+      OpType::ALLREDUCE_COALESCED, carrier_->allreduce_coalesced(carried, carried_options), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOptions& options) {
+  check_single("reduce", tensors);
+  auto plan = plan_reduction(options.reduceOp, tensors[0].scalar_type());
+  auto carried_options = options;
+  carried_options.reduceOp = plan.carried;
+  auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
+  auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::ReadWrite : Access::Spoil);
+  return collective(OpType::REDUCE, carrier_->reduce(carried, carried_options), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::allgather(TensorLists& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
+  auto cargo = cargo_for_move();
+  auto sources = cargo->load(inputs, Access::Read);
+  auto targets = cargo->load(outputs, Access::Write);
+  return collective(OpType::ALLGATHER, carrier_->allgather(targets, sources, options), cargo, flatten(outputs));
+}
+
+WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+  TORCH_CHECK_VALUE(
+      output.numel() == input.numel() * getSize(),
+      "all_gather_single over ",
+      getSize(),
+      " ranks has an output of shape ",
+      output.sizes(),
+      " for an input of shape ",
+      input.sizes(),
+      ". The output must hold one input per rank.");
+  auto cargo = cargo_for_move();
+  // Flat, because Gloo takes outputs that concatenate the inputs, and torch also allows those that stack them.
+  auto source = cargo->load(input, Access::Read).view({-1});
+  auto target = cargo->load(output, Access::Write).view({-1});
+  return c10::make_intrusive<CollectiveWork>(
+      getRank(),
+      OpType::_ALLGATHER_BASE,
+      carrier_->_allgather_base(target, source, options),
+      std::move(cargo),
+      TensorList{output});
+}
+
+WorkPtr ProcessGroupNeuron::_allgather_base(
+    at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+  return issued(gather_whole(output, input, options));
+}
+
+WorkPtr ProcessGroupNeuron::allgather_coalesced(
+    TensorLists& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
+  auto cargo = cargo_for_move();
+  auto sources = cargo->load(inputs, Access::Read);
+  auto targets = cargo->load(outputs, Access::Write);
+  return collective(
+      OpType::ALLGATHER_COALESCED, carrier_->allgather_coalesced(targets, sources, options), cargo, flatten(outputs));
+}
+
+WorkPtr ProcessGroupNeuron::allgather_into_tensor_coalesced(
+    TensorList& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
+  TORCH_CHECK_VALUE(
+      outputs.size() == inputs.size(),
+      "all_gather_into_tensor_coalesced got ",
+      inputs.size(),
+      " inputs and ",
+      outputs.size(),
+      " outputs.");
+  std::vector<WorkPtr> works;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    works.push_back(gather_whole(outputs[i], inputs[i], options));
+  }
+  return issued(c10::make_intrusive<BatchWork>(getRank(), std::move(works)));
+}
+
+WorkPtr ProcessGroupNeuron::gather(TensorLists& outputs, TensorList& inputs, const c10d::GatherOptions& options) {
+  auto cargo = cargo_for_move();
+  auto sources = cargo->load(inputs, Access::Read);
+  auto targets = cargo->load(outputs, Access::Write);
+  return collective(OpType::GATHER, carrier_->gather(targets, sources, options), cargo, flatten(outputs));
+}
+
+WorkPtr ProcessGroupNeuron::scatter(TensorList& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
+  auto cargo = cargo_for_move();
+  auto sources = cargo->load(inputs, Access::Read);
+  auto targets = cargo->load(outputs, Access::Write);
+  return collective(OpType::SCATTER, carrier_->scatter(targets, sources, options), cargo, outputs);
+}
+
+// Gloo has no reduce-scatter of its own: it too reduces everywhere and keeps a part. Done here, the work is
+// asynchronous and has a future.
+WorkPtr ProcessGroupNeuron::reduce_and_keep(
+    OpType type, const TensorList& parts, const std::vector<Slice>& slices, const c10d::ReduceScatterOptions& options) {
+  TORCH_CHECK_VALUE(!parts.empty(), "reduce_scatter needs at least one tensor.");
+  auto plan = plan_reduction(options.reduceOp, parts[0].scalar_type());
+  c10d::AllreduceOptions carried_options;
+  carried_options.reduceOp = plan.carried;
+  carried_options.timeout = options.timeout;
+  carried_options.asyncOp = options.asyncOp;
+  auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
+  auto buffer = cargo->load_flat(parts);
+  TensorList outputs;
+  for (const auto& slice : slices) {
+    cargo->deliver(buffer, slice.offset, slice.destination);
+    outputs.push_back(slice.destination);
+  }
+  TensorList carried{carried_view(buffer)};
+  return collective(type, carrier_->allreduce(carried, carried_options), std::move(cargo), std::move(outputs));
+}
+
+WorkPtr ProcessGroupNeuron::reduce_scatter(
+    TensorList& outputs, TensorLists& inputs, const c10d::ReduceScatterOptions& options) {
+  check_single("reduce_scatter", outputs);
+  TORCH_CHECK_VALUE(
+      inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(getSize()),
+      "reduce_scatter needs one input per rank (",
+      getSize(),
+      "), got ",
+      inputs.empty() ? 0 : inputs[0].size(),
+      ".");
+  int64_t offset = 0;
+  for (int rank = 0; rank < getRank(); ++rank) {
+    offset += inputs[0][rank].numel();
+  }
+  TORCH_CHECK_VALUE(
+      inputs[0][getRank()].numel() == outputs[0].numel(),
+      "reduce_scatter on rank ",
+      getRank(),
+      " has an output of shape ",
+      outputs[0].sizes(),
+      " for an input of shape ",
+      inputs[0][getRank()].sizes(),
+      ".");
+  return reduce_and_keep(OpType::REDUCE_SCATTER, inputs[0], {{offset, outputs[0]}}, options);
+}
+
+WorkPtr ProcessGroupNeuron::_reduce_scatter_base(
+    at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  TensorList outputs{output};
+  TensorList inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+WorkPtr ProcessGroupNeuron::reduce_scatter_tensor_coalesced(
+    TensorList& outputs, TensorList& inputs, const c10d::ReduceScatterOptions& options) {
+  TORCH_CHECK_VALUE(
+      outputs.size() == inputs.size(),
+      "reduce_scatter_tensor got ",
+      inputs.size(),
+      " inputs and ",
+      outputs.size(),
+      " outputs.");
+  std::vector<Slice> slices;
+  int64_t offset = 0;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto share = outputs[i].numel();
+    TORCH_CHECK_VALUE(
+        inputs[i].numel() == share * getSize(),
+        "reduce_scatter_tensor over ",
+        getSize(),
+        " ranks has an input of shape ",
+        inputs[i].sizes(),
+        " for an output of shape ",
+        outputs[i].sizes(),
+        ". The input must hold one output per rank.");
+    slices.push_back({offset + getRank() * share, outputs[i]});
+    offset += inputs[i].numel();
+  }
+  return reduce_and_keep(
+      inputs.size() == 1 ? OpType::_REDUCE_SCATTER_BASE : OpType::REDUCE_SCATTER_TENSOR_COALESCED,
+      inputs,
+      slices,
+      options);
+}
+
+WorkPtr ProcessGroupNeuron::alltoall_base(
+    at::Tensor& output,
+    at::Tensor& input,
+    std::vector<int64_t>& output_splits,
+    std::vector<int64_t>& input_splits,
+    const c10d::AllToAllOptions& options) {
+  auto cargo = cargo_for_move();
+  auto source = cargo->load(input, Access::Read);
+  auto target = cargo->load(output, Access::Write);
+  return collective(
+      OpType::ALLTOALL_BASE,
+      carrier_->alltoall_base(target, source, output_splits, input_splits, options),
+      cargo,
+      {output});
+}
+
+WorkPtr ProcessGroupNeuron::alltoall(TensorList& outputs, TensorList& inputs, const c10d::AllToAllOptions& options) {
+  auto cargo = cargo_for_move();
+  auto sources = cargo->load(inputs, Access::Read);
+  auto targets = cargo->load(outputs, Access::Write);
+  return collective(OpType::ALLTOALL, carrier_->alltoall(targets, sources, options), cargo, outputs);
+}
+
+WorkPtr ProcessGroupNeuron::send(TensorList& tensors, int destination, int tag) {
+  auto cargo = cargo_for_move();
+  auto carried = cargo->load(tensors, Access::Read);
+  return point_to_point(OpType::SEND, carrier_->send(carried, destination, tag), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::recv(TensorList& tensors, int source, int tag) {
+  auto cargo = cargo_for_move();
+  auto carried = cargo->load(tensors, Access::Write);
+  return point_to_point(OpType::RECV, carrier_->recv(carried, source, tag), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::recvAnysource(TensorList& tensors, int tag) {
+  auto cargo = cargo_for_move();
+  auto carried = cargo->load(tensors, Access::Write);
+  return point_to_point(OpType::RECVANYSOURCE, carrier_->recvAnysource(carried, tag), cargo, tensors);
+}
+
+WorkPtr ProcessGroupNeuron::barrier(const c10d::BarrierOptions& options) {
+  return collective(OpType::BARRIER, carrier_->barrier(options), cargo_for_move(), {});
+}
+
+void ProcessGroupNeuron::monitoredBarrier(const c10d::BarrierOptions& options, bool all_ranks) {
+  carrier_->monitoredBarrier(options, all_ranks);
+}
+
+void ProcessGroupNeuron::setSequenceNumberForGroup() {
+  carrier_->setSequenceNumberForGroup();
+}
+
+uint64_t ProcessGroupNeuron::getSequenceNumberForGroup() {
+  return carrier_->getSequenceNumberForGroup();
+}
+
+} // namespace torch_neuronx::distributed

@@ -1,0 +1,245 @@
+#include "work.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace torch_neuronx::distributed {
+namespace {
+
+c10::ListTypePtr tensors_type() {
+  return c10::ListType::create(c10::TensorType::get());
+}
+
+/// Futures of device tensors must name their devices: torch orders streams and callbacks by them.
+FuturePtr make_future(const TensorList& outputs) {
+  std::vector<c10::Device> devices;
+  devices.reserve(outputs.size());
+  for (const auto& output : outputs) {
+    devices.push_back(output.device());
+  }
+  return c10::make_intrusive<c10::ivalue::Future>(tensors_type(), std::move(devices));
+}
+
+} // namespace
+
+CollectiveWork::CollectiveWork(
+    int rank, c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs)
+    : Work(rank, type), carrier_(std::move(carrier)), outputs_(std::move(outputs)), future_(make_future(outputs_)) {
+  carrier_->getFuture()->addCallback(
+      [future = future_, cargo = std::move(cargo), outputs = outputs_](c10::ivalue::Future& carried) {
+        if (carried.hasError()) {
+          future->setError(carried.exception_ptr());
+          return;
+        }
+        try {
+          cargo->unload();
+        } catch (...) { // anything: who waits on the future must hear of it
+          future->setError(std::current_exception());
+          return;
+        }
+        future->markCompleted(outputs);
+      },
+      /*uses_future=*/false);
+}
+
+bool CollectiveWork::isCompleted() {
+  return future_->completed();
+}
+
+bool CollectiveWork::isSuccess() const {
+  return future_->completed() && !future_->hasError();
+}
+
+std::exception_ptr CollectiveWork::exception() const {
+  return future_->completed() && future_->hasError() ? future_->exception_ptr() : nullptr;
+}
+
+bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
+  if (!carrier_->wait(timeout)) {
+    return false;
+  }
+  future_->waitAndThrow();
+  return true;
+}
+
+void CollectiveWork::synchronize() {
+  wait(kNoTimeout);
+}
+
+void CollectiveWork::abort() {
+  carrier_->abort();
+}
+
+TensorList CollectiveWork::result() {
+  return outputs_;
+}
+
+FuturePtr CollectiveWork::getFuture() {
+  return future_;
+}
+
+uint64_t CollectiveWork::getSequencenumber() const {
+  return carrier_->getSequencenumber();
+}
+
+PointToPointWork::PointToPointWork(
+    int rank,
+    c10d::OpType type,
+    WorkPtr carrier,
+    std::shared_ptr<Cargo> cargo,
+    TensorList outputs,
+    std::shared_ptr<Waiters> waiters)
+    : Work(rank, type),
+      carrier_(std::move(carrier)),
+      cargo_(std::move(cargo)),
+      outputs_(std::move(outputs)),
+      future_(make_future(outputs_)),
+      waiters_(std::move(waiters)) {}
+
+bool PointToPointWork::isCompleted() {
+  if (future_->completed()) {
+    return true;
+  }
+  start_waiter();
+  return false;
+}
+
+int PointToPointWork::sourceRank() const {
+  return carrier_->sourceRank();
+}
+
+void PointToPointWork::complete(std::chrono::milliseconds timeout) {
+  std::unique_lock<std::timed_mutex> lock(completing_, std::defer_lock);
+  if (timeout == kNoTimeout) {
+    lock.lock();
+  } else {
+    TORCH_CHECK(
+        lock.try_lock_for(timeout), "The ", c10d::opTypeToString(opType_), " did not end in ", timeout.count(), " ms.");
+  }
+  if (future_->completed()) {
+    return;
+  }
+  try {
+    TORCH_CHECK(carrier_->wait(timeout), "The ", c10d::opTypeToString(opType_), " was aborted.");
+    cargo_->unload();
+  } catch (...) { // anything: kept in the future, and seen by every wait()
+    future_->setError(std::current_exception());
+    finish(std::current_exception());
+    return;
+  }
+  future_->markCompleted(outputs_);
+  finish();
+}
+
+void PointToPointWork::start_waiter() {
+  std::call_once(waiter_, [this] {
+    auto self = c10::intrusive_ptr<PointToPointWork>::unsafe_reclaim_from_nonowning(this);
+    waiters_->start([self] { self->complete(kNoTimeout); }, [carrier = carrier_] { carrier->abort(); });
+  });
+}
+
+bool PointToPointWork::wait(std::chrono::milliseconds timeout) {
+  complete(timeout);
+  future_->waitAndThrow();
+  return true;
+}
+
+void PointToPointWork::synchronize() {
+  wait(kNoTimeout);
+}
+
+void PointToPointWork::abort() {
+  carrier_->abort();
+}
+
+TensorList PointToPointWork::result() {
+  return outputs_;
+}
+
+FuturePtr PointToPointWork::getFuture() {
+  start_waiter();
+  return future_;
+}
+
+uint64_t PointToPointWork::getSequencenumber() const {
+  return carrier_->getSequencenumber();
+}
+
+BatchWork::BatchWork(int rank, std::vector<WorkPtr> works)
+    : Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+bool BatchWork::isCompleted() {
+  bool all = true;
+  for (const auto& work : works_) { // every one is asked, so that every one makes progress
+    all = work->isCompleted() && all;
+  }
+  return all;
+}
+
+bool BatchWork::isSuccess() const {
+  return std::all_of(works_.begin(), works_.end(), [](const WorkPtr& work) { return work->isSuccess(); });
+}
+
+std::exception_ptr BatchWork::exception() const {
+  for (const auto& work : works_) {
+    if (auto error = work->exception()) {
+      return error;
+    }
+  }
+  return nullptr;
+}
+
+bool BatchWork::wait(std::chrono::milliseconds timeout) {
+  bool all = true;
+  for (const auto& work : works_) {
+    all = work->wait(timeout) && all;
+  }
+  return all;
+}
+
+void BatchWork::synchronize() {
+  wait(kNoTimeout);
+}
+
+void BatchWork::abort() {
+  for (const auto& work : works_) {
+    work->abort();
+  }
+}
+
+TensorList BatchWork::result() {
+  TensorList outputs;
+  for (const auto& work : works_) {
+    for (auto& tensor : work->result()) {
+      outputs.push_back(std::move(tensor));
+    }
+  }
+  return outputs;
+}
+
+FuturePtr BatchWork::getFuture() {
+  auto outputs = result();
+  auto future = make_future(outputs);
+  if (works_.empty()) {
+    future->markCompleted(outputs);
+    return future;
+  }
+  auto left = std::make_shared<std::atomic<size_t>>(works_.size());
+  for (const auto& work : works_) {
+    work->getFuture()->addCallback(
+        [future, left, outputs](c10::ivalue::Future& part) {
+          if (part.hasError()) {
+            future->setErrorIfNeeded(part.exception_ptr());
+          }
+          if (left->fetch_sub(1) == 1 && !future->completed()) {
+            future->markCompleted(outputs);
+          }
+        },
+        /*uses_future=*/false);
+  }
+  return future;
+}
+
+} // namespace torch_neuronx::distributed

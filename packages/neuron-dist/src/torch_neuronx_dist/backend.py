@@ -1,0 +1,58 @@
+"""Registers the backend with torch.distributed, and makes its process groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from torch_neuronx_dist._C import ProcessGroupNeuron
+    from torch_neuronx_dist._compat import Store
+
+NAME = "neuron"
+"""Name of the backend and of the device whose tensors it moves."""
+
+
+class GroupRequest(Protocol):
+    """What torch.distributed says of a new group to a backend that asks for the extended description."""
+
+    store: Store
+    group_rank: int
+    group_size: int
+    timeout: timedelta
+    group_id: str
+    global_ranks_in_group: list[int]
+
+
+def register() -> None:
+    """Offer the backend to torch.distributed. Calling it again changes nothing."""
+    import torch.distributed as dist
+
+    if dist.is_available():
+        dist.Backend.register_backend(NAME, create_process_group, extended_api=True, devices=[NAME])
+
+
+def create_process_group(request: GroupRequest, options: object | None) -> ProcessGroupNeuron:
+    """Make the part of a new group that serves device ``neuron``.
+
+    ``options`` are ``ProcessGroupNeuron.Options`` or ``None``; where both speak, ``request`` wins. Raises
+    BrokenInstallError when the compiled part of the package cannot be loaded, TypeError on another backend's options.
+    """
+    from torch_neuronx_dist.extension import load
+
+    extension = load()
+    if options is None:
+        options = extension.ProcessGroupNeuron.Options()
+    if not isinstance(options, extension.ProcessGroupNeuron.Options):
+        raise TypeError(
+            f"pg_options for backend 'neuron' are of type {type(options).__name__}. "
+            "Pass ProcessGroupNeuron.Options, or nothing."
+        )
+    options._timeout = request.timeout
+    options.group_name = request.group_id
+    options.global_ranks_in_group = request.global_ranks_in_group
+    group: ProcessGroupNeuron = extension.ProcessGroupNeuron(
+        request.store, request.group_rank, request.group_size, options
+    )
+    return group
