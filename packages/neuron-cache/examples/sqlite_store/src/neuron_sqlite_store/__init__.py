@@ -1,0 +1,1 @@
+"""Entries of torch-neuronx-cache in one SQLite file."""
