@@ -78,9 +78,7 @@ def test_requests_round_up_to_their_size_class(size: int) -> None:
     [
         *[(1, 256), (256, 256), (257, 320), (321, 384), (385, 448), (449, 512), (513, 640)],
         *[(MIB - 1, MIB), (MIB + 1, MIB * 5 // 4), (16 * MIB - 1, 16 * MIB), (16 * MIB, 16 * MIB)],
-        pytest.param(
-            17 * MIB + 64, 17 * MIB + 64, marks=pytest.mark.xfail(reason="rests below 1 MiB stay")
-        ),
+        pytest.param(17 * MIB + 64, 17 * MIB + 64, marks=pytest.mark.xfail(reason="rests below 1 MiB stay")),
     ],
 )
 def test_size_classes_by_example(size: int, taken: int) -> None:
