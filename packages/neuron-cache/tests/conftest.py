@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,9 @@ class Child:
     """A forked process that runs one function; what it raises is a status that is not 0."""
 
     def __init__(self, function: Callable[[], object]) -> None:
-        self.pid = os.fork()
+        with warnings.catch_warnings():  # Python 3.12 warns of forks beside threads, which a client library may have
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
         if self.pid == 0:
             status = 1
             try:

@@ -93,6 +93,10 @@ def test_a_directory_in_the_place_of_an_entry_gives_way(store: FileStore, place:
     store.write(A, b"x")
     assert store.read(A) == b"x"
     assert len(files_in(place / "store" / "aside")) == 1
+    assert store.remove(A)
+    (place / "store" / A[:2] / A).mkdir()
+    assert store.evict([A]) == [A]
+    assert len(files_in(place / "store" / "aside")) == 2
 
 
 def test_a_fifo_in_the_place_of_an_entry_does_not_hang(store: FileStore, place: Path) -> None:

@@ -15,7 +15,6 @@ works relative to that descriptor: what was checked is what is used, whatever ha
 import errno
 import itertools
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -212,6 +211,8 @@ class FileStore(Store):
                 os.unlink(digest, dir_fd=shard)
         except FileNotFoundError:
             return False
+        except IsADirectoryError:
+            return self.set_aside(digest, "a directory in the place of an entry") is not None
         except StoreError:
             raise
         except OSError as error:
@@ -220,7 +221,7 @@ class FileStore(Store):
 
     def set_aside(self, digest: str, reason: str) -> str | None:
         """Move the bad entry to ``aside/``, where the next runs do not see it."""
-        name = f"{digest}.{int(time.time())}.{secrets.token_hex(4)}"
+        name = f"{digest}.{int(time.time())}.{os.urandom(4).hex()}"
         try:
             with (
                 self._root() as root,
@@ -387,7 +388,7 @@ class FileStore(Store):
             return os.dup(directory)
 
     def _temporary(self, digest: str) -> str:
-        return f"{processes.current().tag}.{next(self._counter)}.{secrets.token_hex(4)}.{digest[:16]}"
+        return f"{processes.current().tag}.{next(self._counter)}.{os.urandom(4).hex()}.{digest[:16]}"
 
     def _where(self, digest: str) -> str:
         return os.path.join(self.path, digest[:2], digest)

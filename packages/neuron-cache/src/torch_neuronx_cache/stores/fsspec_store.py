@@ -4,7 +4,6 @@ Entries lie at ``URL/ab/<digest>``.
 """
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
@@ -54,7 +53,7 @@ class FsspecStore(Store):
             if _scheme(self.url) in WHOLE_OBJECT_SCHEMES:
                 fs.pipe_file(path, blob)
                 return
-            temporary = f"{root}/tmp/{digest}.{secrets.token_hex(8)}"
+            temporary = f"{root}/tmp/{digest}.{os.urandom(8).hex()}"
             for directory in (f"{root}/tmp", f"{root}/{digest[:2]}"):
                 fs.makedirs(directory, exist_ok=True)
             fs.pipe_file(temporary, blob)
@@ -90,7 +89,7 @@ class FsspecStore(Store):
 
     def set_aside(self, digest: str, reason: str) -> str | None:
         """Move the object below ``aside/``."""
-        name = f"{digest}.{int(time.time())}.{secrets.token_hex(4)}"
+        name = f"{digest}.{int(time.time())}.{os.urandom(4).hex()}"
 
         def move(fs: "AbstractFileSystem", root: str) -> str | None:
             if not fs.exists(_path(root, digest)):

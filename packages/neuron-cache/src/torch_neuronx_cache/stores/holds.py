@@ -6,7 +6,6 @@ whether it still counts. A line is ``+digest`` or ``-digest``.
 
 import fcntl
 import os
-import secrets
 import stat
 import threading
 import time
@@ -84,7 +83,7 @@ class Holds:
         with own.lock:
             if own.file is None or own.directory is None:
                 own.directory = open_directory()
-                own.name = f"{processes.current().tag}.{secrets.token_hex(4)}"
+                own.name = f"{processes.current().tag}.{os.urandom(4).hex()}"
                 mode = 0o600 | os.fstat(own.directory).st_mode & 0o044
                 own.file = os.open(own.name, _FLAGS, mode, dir_fd=own.directory)
             with _shared(own.directory):
