@@ -250,6 +250,14 @@ def test_uses_are_counted_across_processes(store: FileStore, fork: Callable[...,
     assert after.created == before.created
 
 
+def test_uses_are_not_written_into_another_file(store: FileStore, place: Path) -> None:
+    store.write(A, b"x")
+    (place / "precious").write_text("precious")
+    os.link(place / "precious", place / "store" / A[:2] / f"{A}.uses")
+    store.record_use(A)
+    assert (place / "precious").read_text() == "precious"
+
+
 def test_a_store_that_vanished_is_made_again(store: FileStore, place: Path) -> None:
     import shutil
 

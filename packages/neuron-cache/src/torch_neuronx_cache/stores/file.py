@@ -258,8 +258,9 @@ class FileStore(Store):
         with suppress(OSError), self._root() as root, self._shard(root, digest) as shard:
             file = os.open(digest + _USES, flags, 0o600 | os.fstat(root).st_mode & 0o044, dir_fd=shard)
             try:
-                os.write(file, b"." * count)
-                _stamp(file)
+                if os.fstat(file).st_nlink == 1:  # else somebody gave another file this name
+                    os.write(file, b"." * count)
+                    _stamp(file)
             finally:
                 os.close(file)
 
@@ -371,15 +372,16 @@ class FileStore(Store):
     @contextmanager
     def _made(self, root: int, name: str, permissions: int) -> Iterator[int]:
         """Open a directory below ROOT; make it first, with ROOT's permissions."""
-        try:
+        made = False
+        with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=root)
-        except FileExistsError:
-            pass
-        else:
-            os.chmod(name, stat.S_IMODE(permissions), dir_fd=root)
-            if self.durable:
-                os.fsync(root)
+            made = True
         with self._opened(root, name) as descriptor:
+            # Not by name: where others can write, the name may be another thing by now.
+            if made and os.fstat(descriptor).st_uid == os.geteuid():
+                os.fchmod(descriptor, stat.S_IMODE(permissions))
+                if self.durable:
+                    os.fsync(root)
             yield descriptor
 
     def _holds_directory(self, root: int) -> int:
