@@ -175,6 +175,15 @@ def test_headers_are_read_without_the_contents(key: CacheKey, settings: Settings
     assert sum(read) < 5_000
 
 
+def test_an_explanation_fetches_no_contents(settings: Settings, place: Path, key_of: KeyOf) -> None:
+    builder = Cache.open(URL, replace(settings, local_directory=str(place / "builder")))
+    builder.put(key_of(1), os.urandom(100_000))
+    worker = Cache.open(URL, settings)
+    assert [difference.name for difference in worker.why(key_of(1, target="trn3")).differences] == ["target"]
+    assert isinstance(worker.store, ReadThroughStore)
+    assert list(worker.store.local.scan()) == []
+
+
 def test_a_missing_package_is_named_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(scheme: str) -> None:
         raise ImportError("Install gcsfs to access Google Storage")

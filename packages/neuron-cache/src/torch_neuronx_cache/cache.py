@@ -210,7 +210,7 @@ class Cache:
     def why(self, key: CacheKey, labels: Labels | None = None) -> Explanation:
         """Compare a key with the nearest entry and name the parts that differ. Reads every header in the store."""
         store = self._need_store()
-        blob = store.open(key.digest)
+        blob = store.peek(key.digest)
         if blob:
             blob.close()
         return explain(key, (header for _, header in self.headers()), labels, present=blob is not None)
@@ -423,7 +423,7 @@ class Cache:
         return Checked(digest, Verdict.GOOD) if entry else None
 
     def _read_header(self, digest: str) -> Header | None:
-        blob = self._need_store().open(digest)
+        blob = self._need_store().peek(digest)
         if blob is None:
             return None
         with blob:

@@ -97,6 +97,10 @@ class Store(ABC):
         data = self.read(digest)
         return None if data is None else Blob(data)
 
+    def peek(self, digest: str) -> Blob | None:
+        """Open the blob for a look at its beginning, without fetching the rest for later."""
+        return self.open(digest)
+
     def can_write(self) -> bool:
         """Say, cheaply, whether a write has a chance. A wrong True costs a failed write."""
         return True

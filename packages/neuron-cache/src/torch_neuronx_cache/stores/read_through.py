@@ -41,6 +41,10 @@ class ReadThroughStore(Store):
         fetched = self._fetch(digest)
         return None if fetched is None else Blob(fetched)
 
+    def peek(self, digest: str) -> Blob | None:
+        """Look locally, else remotely, and keep nothing."""
+        return self.local.open(digest) or self.remote.peek(digest)
+
     def write(self, digest: str, blob: bytes) -> None:
         """Write locally, then remotely; a local failure is told and does not keep the entry from the remote store."""
         self._keep(digest, blob)
