@@ -18,7 +18,6 @@ jaxlib 0.10.2:
 from typing import Any
 
 import torch
-from jaxlib import _jax  # type: ignore[attr-defined]
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
@@ -26,6 +25,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from torch_neuronx_compile.xla_library import _jax
 
 __all__ = [
     "ShortenTraceback",

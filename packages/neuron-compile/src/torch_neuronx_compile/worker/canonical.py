@@ -14,6 +14,7 @@ from jaxlib.mlir.dialects import chlo, stablehlo
 
 from torch_neuronx_compile.worker.expansions import EXPANSIONS
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
+from torch_neuronx_compile.worker.scalars import fold_scalars
 from torch_neuronx_compile.worker.torch_to_stablehlo import ExternalCall
 
 _STATIC = (
@@ -55,6 +56,7 @@ def make_static(module: str, calls: list[ExternalCall], custom_calls: dict[str, 
             passmanager.PassManager.parse(_STATIC).run(parsed.operation)
         except ir.MLIRError as error:
             raise WorkerTaskError("; ".join(found.message for found in error.error_diagnostics)) from None
+        fold_scalars(list(walk(parsed)))
         return str(parsed.operation.get_asm(print_generic_op_form=True, enable_debug_info=False))
 
 

@@ -6,13 +6,13 @@ from math import prod
 from typing import Any
 
 import torch
-from jaxlib import xla_client
 
 from torch_neuronx import _C
 from torch_neuronx.errors import NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable, TensorInfo, Usage
 from torch_neuronx_compile._compat import export_array, import_array
 from torch_neuronx_compile.compilers.emulator.xla import compile_options
+from torch_neuronx_compile.xla_library import xla_client
 
 _IMPORTS_PER_INPUT = 16
 """How many addresses of one input are remembered: a training step alternates between a few."""

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from jaxlib import xla_client
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
 from torch_neuronx_compile.worker.canonical import DOCUMENTED_CALLS, new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
+from torch_neuronx_compile.xla_library import xla_client
 
 Tensor = tuple[str, list[int]]
 """Torch's name of a dtype, and a shape."""

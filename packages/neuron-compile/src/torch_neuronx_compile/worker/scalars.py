@@ -1,0 +1,45 @@
+"""Write scalars in the dtype in which they are used. Runs in the worker.
+
+torch-mlir hands over every Python number as float64 or int64 and converts it in the program; the chip has neither.
+"""
+
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+
+def fold_scalars(operations: list[Any]) -> None:
+    """Replace conversions and reshapes of constants with one element by constants; ``operations`` are in order."""
+    known: dict[Any, int | float] = {}
+    for operation in operations:
+        if operation.name in ("stablehlo.constant", "arith.constant"):
+            value = _scalar(operation.attributes["value"])
+            if value is not None:
+                known[operation.results[0]] = value
+        elif operation.name in ("stablehlo.convert", "stablehlo.reshape") and operation.operands[0] in known:
+            value = known[operation.operands[0]]
+            with ir.InsertionPoint(operation):
+                folded = _constant(operation.results[0].type, value)
+            if folded is not None:
+                operation.results[0].replace_all_uses_with(folded)
+                known[folded] = value
+                operation.erase()
+
+
+def _scalar(attribute: ir.Attribute) -> int | float | None:
+    if not isinstance(attribute, (ir.DenseFPElementsAttr, ir.DenseIntElementsAttr)) or len(attribute) != 1:
+        return None
+    value: int | float = attribute[0]
+    return value
+
+
+def _constant(kind: Any, value: int | float) -> Any:
+    element = ir.RankedTensorType(kind).element_type
+    if isinstance(element, ir.FloatType):
+        scalar: ir.Attribute = ir.FloatAttr.get(element, float(value))
+    elif isinstance(element, ir.IntegerType) and type(value) is int and element.width > 1:
+        scalar = ir.IntegerAttr.get(element, value)
+    else:  # a number that is cut to an integer, or a truth value: rare, and left to the compiler
+        return None
+    return stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, scalar))
