@@ -58,6 +58,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(shape.width, 4 * shape.width), nn.Linear(4 * shape.width, shape.width)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, context, width) to the same shape."""
         batch, time_, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, time_, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -78,6 +79,7 @@ class CharGPT(nn.Module):
         self.head = nn.Linear(shape.width, vocabulary)
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Map token ids (batch, context) to logits (batch, context, vocabulary)."""
         logits: Tensor = self.head(self.norm(self.blocks(self.characters(tokens) + self.positions)))
         return logits
 
@@ -92,6 +94,7 @@ class Corpus:
         self.tokens = torch.tensor([index[character] for character in self.text])
 
     def batch(self, step: int, shape: Shape, seed: int) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the targets of one step, on the CPU."""
         generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
         starts = torch.randint(len(self.tokens) - shape.context - 1, (shape.batch, 1), generator=generator)
         rows = self.tokens[starts + torch.arange(shape.context + 1)]
@@ -177,8 +180,8 @@ def compare(args: argparse.Namespace, corpus: Corpus, shape: Shape) -> bool:
     reference = runs[0].losses
     title = f"{args.steps} steps of {shape.batch * shape.context} characters"
     table = Table(title=title, caption=f"losses may differ by {TOLERANCE}")
-    for heading in ("run", "first loss", "last loss", "largest difference", "first step", "tokens/s"):
-        table.add_column(heading, justify="left" if heading == "run" else "right")
+    for heading in ("run", "first loss", "last loss", "difference", "first step", "tokens/s"):
+        table.add_column(heading, justify="left" if heading == "run" else "right", no_wrap=True)
     worst = 0.0
     for run in runs:
         apart = max(abs(a - b) for a, b in zip(run.losses, reference, strict=True))
@@ -190,6 +193,7 @@ def compare(args: argparse.Namespace, corpus: Corpus, shape: Shape) -> bool:
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="neuron")
     parser.add_argument("--compile", action="store_true", help='train through torch.compile(backend="neuron")')
@@ -212,6 +216,7 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Train, or compare; the exit code is 1 if a comparison fails."""
     args = arguments(argv)
     shape = Shape(**{field: getattr(args, field) for field in asdict(Shape())})
     corpus = Corpus()
