@@ -345,7 +345,7 @@ class Cache:
         """Read from the store; once more after a damaged entry was set aside, for a good copy may lie behind it."""
         store = self._need_store()
         store.hold(key.digest)
-        for _ in range(2):
+        for may_retry in (True, False):
             blob = store.open(key.digest)
             if blob is None:
                 return None
@@ -353,7 +353,7 @@ class Cache:
                 with blob:
                     return read_content(blob, key.digest, self.signer)
             except InvalidEntryError as error:
-                if leave_bad:
+                if leave_bad or not may_retry:
                     return None
                 self._entry_failed(error, key, labels, locked=locked)
                 if isinstance(error, UntrustedEntryError):
