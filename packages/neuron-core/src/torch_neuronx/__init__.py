@@ -4,7 +4,6 @@
 ``torch.neuron``. Every name below loads on first use, so that importing the package costs nothing and needs no torch.
 """
 
-import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -31,6 +30,9 @@ _NAMES = {
     "set_device": "torch_neuronx.device",
     "stream": "torch_neuronx.device",
     "synchronize": "torch_neuronx.device",
+    # sharing memory with the CPU
+    "from_dlpack": "torch_neuronx.device.dlpack",
+    "to_dlpack": "torch_neuronx.device.dlpack",
     # op tracking
     "clear_op_tracking": "torch_neuronx.ops.tracking",
     "get_executed_ops": "torch_neuronx.ops.tracking",
@@ -75,17 +77,10 @@ def __dir__() -> list[str]:
 
 
 def _register_for_explicit_import() -> None:
-    """Make ``import torch_neuronx`` enough where torch does not call us: it was imported, or its autoload is off."""
+    """Make ``import torch, torch_neuronx`` enough where torch's autoload is off."""
     torch = sys.modules.get("torch")
-    if torch is None:
-        if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "0":
-            return  # `import torch` will call the entry point
-        try:
-            import torch
-        except ModuleNotFoundError:
-            return  # the command line and the plugin manager work without torch
-    elif getattr(torch.__spec__, "_initializing", False):
-        return  # torch is being imported and calls the entry point at its end
+    if torch is None or getattr(torch.__spec__, "_initializing", False):
+        return  # `import torch` calls the entry point at its end
     from torch_neuronx._autoload import autoload
 
     autoload()
