@@ -1,0 +1,49 @@
+"""Operators that PyTorch routes through stubs of the backend: attention, and unary functions with `out`."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+
+@pytest.mark.parametrize(("causal", "masked"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_attention_equals_the_cpu_s(causal: bool, masked: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    leaves = [torch.randn(2, 3, 17, 16, dtype=dtype) for _ in range(3)]
+    mask = torch.rand(17, 17).gt(0.3).logical_or(torch.eye(17).bool()) if masked else None
+    results = []
+    for device in ("cpu", "neuron"):
+        q, k, v = (leaf.detach().clone().to(device).requires_grad_() for leaf in leaves)
+        attn_mask = None if mask is None else mask.to(device)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=attn_mask, is_causal=causal)
+        out.float().square().sum().backward()
+        results.append([out, q.grad, k.grad, v.grad])
+    for expected, found in zip(*results, strict=True):
+        assert found.is_neuron
+        tolerance = {"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {}
+        torch.testing.assert_close(found.cpu(), expected, **tolerance)
+
+
+def test_attention_layers_equal_the_cpu_s() -> None:
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    x = torch.randn(2, 5, 16)
+    for mode in (layer.train(), layer.eval()):
+        expected = mode.to("cpu")(x)
+        found = mode.to("neuron")(x.to("neuron"))
+        torch.testing.assert_close(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("name", ["abs", "neg", "sqrt", "exp", "sigmoid", "tanh", "erf", "sign", "floor", "log1p"])
+def test_unary_functions_in_every_form(name: str) -> None:
+    x = torch.rand(4, 5) + 0.1
+    y = x.to("neuron")
+    expected = getattr(torch, name)(x)
+    out = torch.empty(0, device="neuron")
+    for found in (getattr(torch, name)(y), getattr(torch, name)(y, out=out), getattr(y.clone(), name + "_")()):
+        assert found.is_neuron
+        assert torch.equal(found.cpu(), expected)
+    assert out.shape == x.shape
+    strided = torch.zeros(5, 4, device="neuron").t()
+    getattr(torch, name)(y, out=strided)
+    assert torch.equal(strided.cpu(), expected)
