@@ -24,6 +24,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in complete.splitlines()]
 
 
+def resume(path: Path) -> list[dict[str, Any]]:
+    """What a stopped run left, after cutting off a line that it did not finish."""
+    done = read_lines(path)
+    path.write_text("".join(json.dumps(line) + "\n" for line in done))
+    return done
+
+
 def append_line(path: Path, value: dict[str, Any]) -> None:
     """Add one JSON line."""
     with path.open("a") as file:
@@ -32,7 +39,7 @@ def append_line(path: Path, value: dict[str, Any]) -> None:
 
 def record_all(path: Path, entries: int) -> None:
     """Record each OpInfo entry that the file does not hold yet."""
-    done = {line["index"] for line in read_lines(path)}
+    done = {line["index"] for line in resume(path)}
     command = [sys.executable, "-m", "tools.op_statuses.record"]
     with IsolatedWorker(command, time_limit=RECORD_LIMIT, environment=ONE_THREAD) as worker:
         for index in range(entries):
@@ -86,7 +93,7 @@ def lower_all(recorded: Path, path: Path, wanted: frozenset[str]) -> None:
     for line in read_lines(recorded):
         for call in line["calls"]:
             by_op[call["op"]][json.dumps(call, sort_keys=True)] = call
-    done = {line["op"] for line in read_lines(path)}
+    done = {line["op"] for line in resume(path)}
     command = [sys.executable, "-m", "tools.op_statuses.lower"]
     todo = sorted((wanted & by_op.keys()) - done)
     with IsolatedWorker(command, time_limit=LOWER_LIMIT, environment=ONE_THREAD) as worker:

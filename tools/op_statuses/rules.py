@@ -33,7 +33,7 @@ class Follows:
 Rule = Callable[[Operator, Mapping[str, Operator]], Verdict | Follows | None]
 
 QUANTIZED = "the target has no quantized tensors; quantize with float arithmetic, or run this on the CPU"
-SPARSE = "the target has no sparse layouts; keep the tensor dense, or run this on the CPU"
+SPARSE = "sparse layouts: the target has none and its release leaves torch.sparse out, so the host computes them"
 NESTED = "the target has no nested layout; pad to one dense tensor, or run this on the CPU"
 MKLDNN = "the mkldnn layout exists on the CPU only; keep the tensor strided"
 
@@ -53,11 +53,13 @@ _MKLDNN = re.compile(r"_?mkldnn_\w+|to_mkldnn|_to_mkldnn")
 
 
 def layout(operator: Operator, known: Mapping[str, Operator]) -> Verdict | None:
-    """Operators that make, take or read a layout or a quantizer that exists on the CPU only."""
+    """Operators that make, take or read a layout or a quantizer that the target does not have."""
     name = operator.packet
     if name in _SPARSE_QUERIES:
         return None
-    for pattern, reason in ((_QUANTIZED, QUANTIZED), (_SPARSE, SPARSE), (_NESTED, NESTED), (_MKLDNN, MKLDNN)):
+    if _SPARSE.fullmatch(name):
+        return Verdict(OpStatus.FALLBACK, SPARSE)
+    for pattern, reason in ((_QUANTIZED, QUANTIZED), (_NESTED, NESTED), (_MKLDNN, MKLDNN)):
         if pattern.fullmatch(name):
             return Verdict(OpStatus.UNSUPPORTED, reason)
     if operator.namespace in {"quantized", "_quantized", "quantization"}:
@@ -65,7 +67,7 @@ def layout(operator: Operator, known: Mapping[str, Operator]) -> Verdict | None:
     if operator.namespace in {"mkldnn", "mkldnn_prepacked", "onednn", "mkl"}:
         return Verdict(OpStatus.UNSUPPORTED, MKLDNN)
     if operator.namespace == "sparse":
-        return Verdict(OpStatus.UNSUPPORTED, SPARSE)
+        return Verdict(OpStatus.UNSUPPORTED, QUANTIZED)  # its operators are quantized linear layers
     return None
 
 

@@ -35,7 +35,8 @@ at::Tensor cpu_alias(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   auto* owner = new c10::Storage(impl->unsafe_storage());
   auto* address = const_cast<void*>(owner->data()); // NOLINT
-  c10::DataPtr data(address, owner, [](void* held) { delete static_cast<c10::Storage*>(held); }, c10::Device(c10::kCPU));
+  c10::DataPtr data(
+      address, owner, [](void* held) { delete static_cast<c10::Storage*>(held); }, c10::Device(c10::kCPU));
   auto alias = c10::make_intrusive<c10::TensorImpl>(
       c10::Storage(cpu_storage(*owner->unsafeGetStorageImpl(), std::move(data))),
       c10::DispatchKeySet(c10::DispatchKey::CPU),
@@ -88,9 +89,12 @@ at::Tensor adopt(at::Tensor result, c10::DeviceIndex device) {
     return result;
   }
   auto* storage = result.storage().unsafeGetStorageImpl();
-  if (protection_enabled()) {
+  // Memory that the storage does not own (an alias of an argument, a blob) may go away: that is copied, too.
+  const bool borrowed = storage->data_ptr().get_context() == nullptr;
+  if (protection_enabled() || borrowed) {
     const KernelScope scope(device);
-    auto copy = at::empty_strided(result.sizes(), result.strides(), result.options().requires_grad(false).pinned_memory(false));
+    auto copy =
+        at::empty_strided(result.sizes(), result.strides(), result.options().requires_grad(false).pinned_memory(false));
     copy.copy_(result);
     adopt_fresh(copy, device);
     return copy;
@@ -98,7 +102,8 @@ at::Tensor adopt(at::Tensor result, c10::DeviceIndex device) {
   const size_t bytes = storage->nbytes();
   auto* address = storage->mutable_data();
   auto* owner = new c10::Storage(result.storage());
-  c10::DataPtr held(address, owner, [](void* kept) { delete static_cast<c10::Storage*>(kept); }, c10::Device(c10::kCPU));
+  c10::DataPtr held(
+      address, owner, [](void* kept) { delete static_cast<c10::Storage*>(kept); }, c10::Device(c10::kCPU));
   auto* block = CachingAllocator::get().take_foreign(address, bytes, device, std::move(held));
   auto made = c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(),

@@ -86,7 +86,8 @@ inline void write_back(const at::Tensor& alias, const at::Tensor& tensor) {
   const auto* from = alias.unsafeGetTensorImpl();
   const auto* to = tensor.unsafeGetTensorImpl();
   if (C10_UNLIKELY(
-          from->unsafe_storage().unsafeGetStorageImpl()->data() != to->unsafe_storage().unsafeGetStorageImpl()->data() ||
+          from->unsafe_storage().unsafeGetStorageImpl()->data() !=
+              to->unsafe_storage().unsafeGetStorageImpl()->data() ||
           from->sizes() != to->sizes() || from->strides() != to->strides() ||
           from->storage_offset() != to->storage_offset())) {
     write_back_slow(alias, tensor);

@@ -6,17 +6,15 @@ namespace at::autocast {
 namespace {
 
 Tensor refuse_binary_cross_entropy(
-    const Tensor& input,
-    const Tensor& target,
-    const std::optional<Tensor>& weight,
-    int64_t reduction) {
+    const Tensor& input, const Tensor& target, const std::optional<Tensor>& weight, int64_t reduction) {
   (void)input;
   (void)target;
   (void)weight;
   (void)reduction;
   TORCH_CHECK(
       false,
-      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast on device neuron: their backward "
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast on device neuron: their "
+      "backward "
       "can overflow in lower precision. Use torch.nn.functional.binary_cross_entropy_with_logits or "
       "torch.nn.BCEWithLogitsLoss, which are safe.");
 }

@@ -10,10 +10,11 @@
 #include <c10/util/SmallVector.h>
 #include <torch/library.h>
 
+#include "alias.h"
 #include "error.h"
 #include "generator.h"
 #include "kernel_scope.h"
-#include "alias.h"
+#include "sparse.h"
 
 namespace torch_neuronx {
 
@@ -55,7 +56,8 @@ bool may_be_on_cpu(const std::string& op, const std::string& argument) {
 
 // Operators whose result has the dtype of `self`, whatever else is float64.
 bool result_follows_self(const std::string& op) {
-  static constexpr std::string_view kNames[] = {"aten::bernoulli.Tensor", "aten::masked_fill.Tensor", "aten::index_fill"};
+  static constexpr std::string_view kNames[] = {
+      "aten::bernoulli.Tensor", "aten::masked_fill.Tensor", "aten::index_fill"};
   for (const auto name : kNames) {
     if (op.compare(0, name.size(), name) == 0) {
       return true;
@@ -73,15 +75,16 @@ struct BoxedCall {
 
   c10::DeviceIndex device = -1;
   bool has_complex = false;
+  bool has_sparse = false;
   bool double_dimensioned = false; // a float64 tensor with dimensions
-  bool double_scalar = false; // a float64 tensor without
+  bool double_scalar = false;      // a float64 tensor without
   bool other_float_dimensioned = false;
   uint64_t numel = 1;
 
   struct Mapped {
     at::Tensor original; // the device tensor
-    at::Tensor alias; // its bytes as a CPU tensor
-    at::Tensor passed; // what the kernel sees: the alias, or a float32 stand-in
+    at::Tensor alias;    // its bytes as a CPU tensor
+    at::Tensor passed;   // what the kernel sees: the alias, or a float32 stand-in
     bool written;
   };
   c10::SmallVector<Mapped, 6> mapped;
@@ -122,6 +125,7 @@ struct BoxedCall {
       device = index;
       numel = std::max(numel, static_cast<uint64_t>(tensor.numel()));
       has_complex = has_complex || c10::isComplexType(dtype);
+      has_sparse = has_sparse || is_sparse_layout(tensor);
       if (dtype == c10::ScalarType::Double) {
         (tensor.dim() > 0 ? double_dimensioned : double_scalar) = true;
       } else if (c10::isFloatingType(dtype) && tensor.dim() > 0) {
@@ -161,7 +165,10 @@ struct BoxedCall {
         device = from_tensors ? device : checked_index(value.toDevice().index());
       }
     }
-    device = device < 0 ? current_device() : device;
+    if (device < 0) {
+      refuse_generator_alone();
+      device = current_device();
+    }
     if (misplaced && from_tensors) {
       TORCH_CHECK(
           false,
@@ -178,27 +185,41 @@ struct BoxedCall {
     }
   }
 
+  // A generator of a core brings a call on CPU tensors here.
+  void refuse_generator_alone() {
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      const auto& value = stack[base + i];
+      TORCH_CHECK(
+          !value.isGenerator() || value.toGenerator().device().type() != kNeuron,
+          "Expected a 'cpu' device type for generator but found 'neuron'. Put the tensor on the generator's device.");
+    }
+  }
+
   // ---- judging --------------------------------------------------------------------------------------------------
 
-  // What the table and the chip say: raises, or notes a call that runs on the host.
-  void judge() {
-    const auto status = info.status.load(std::memory_order_relaxed);
-    if (status == OpStatus::kUnsupported && !policy().relaxed) {
+  void refuse_unsupported() const {
+    if (info.status.load(std::memory_order_relaxed) == OpStatus::kUnsupported && !policy().relaxed) {
       raise_error(
           ErrorKind::kUnsupportedOperator,
           info.name + " is not supported on device neuron: " + info.reason +
-              ". Run it on the CPU, or set TORCH_NEURONX_EMULATOR_RELAXED=1 to let the emulator run what the chip cannot.");
+              ". Run it on the CPU, or set TORCH_NEURONX_EMULATOR_RELAXED=1 to let the emulator run what the chip "
+              "cannot.");
     }
-    const bool implemented = status == OpStatus::kNative;
-    if (implemented && has_complex && policy().fallback_only_unimplemented && !policy().relaxed) {
+  }
+
+  // What the table and the chip say: raises, or notes a call that runs on the host.
+  void judge() {
+    const bool implemented = info.status.load(std::memory_order_relaxed) == OpStatus::kNative;
+    const char* missing = has_complex ? "complex numbers" : has_sparse ? "sparse layouts" : nullptr;
+    if (implemented && missing != nullptr && policy().fallback_only_unimplemented && !policy().relaxed) {
       raise_error(
           ErrorKind::kUnsupportedOperator,
-          info.name +
-              " cannot run on device neuron with complex numbers, and TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS "
-              "allows a fallback only for operators without an implementation. Use real arithmetic, or unset the variable.");
+          info.name + " cannot run on device neuron, because the chip has no " + missing +
+              ", and TORCH_NEURONX_FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS allows a fallback only for operators without an "
+              "implementation. Use real, dense tensors, or unset the variable.");
     }
-    if (!implemented || has_complex) {
-      note_fallback(info, implemented ? "the chip has no complex numbers" : nullptr);
+    if (!implemented || missing != nullptr) {
+      note_fallback(info, implemented ? (std::string("the chip has no ") + missing).c_str() : nullptr);
     }
     if (mode_bits.load(std::memory_order_relaxed) & kModeTrackOps) {
       note_execution(info);
@@ -265,6 +286,12 @@ struct BoxedCall {
         return seen.passed;
       }
     }
+    if (is_sparse_layout(tensor)) {
+      auto host = map_sparse(tensor, [this](const at::Tensor& component) { return map(component, false, false); });
+      auto passed = narrow && tensor.scalar_type() == c10::ScalarType::Double ? host.to(c10::ScalarType::Float) : host;
+      mapped.push_back({tensor, std::move(host), passed, written});
+      return passed;
+    }
     auto alias = borrow_alias(tensor);
     if (tensor.is_conj()) {
       alias.unsafeGetTensorImpl()->_set_conj(true);
@@ -294,13 +321,15 @@ struct BoxedCall {
       } else if (value.isOptionalTensorList()) {
         c10::List<std::optional<at::Tensor>> passed;
         for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) { // NOLINT
-          passed.push_back(tensor.has_value() ? std::optional<at::Tensor>(map(*tensor, written, narrow)) : std::nullopt);
+          passed.push_back(
+              tensor.has_value() ? std::optional<at::Tensor>(map(*tensor, written, narrow)) : std::nullopt);
         }
         value = std::move(passed);
       } else if (value.isDevice() && value.toDevice().type() == kNeuron) {
         value = c10::Device(c10::kCPU);
       } else if (random && argument.name() == "generator") {
-        value = cpu_stream(value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator()), device, draws());
+        value = cpu_stream(
+            value.isNone() ? std::nullopt : std::optional<at::Generator>(value.toGenerator()), device, draws());
       }
     }
   }
@@ -337,6 +366,8 @@ struct BoxedCall {
     const c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
     if (info.implementation.isValid()) {
       info.implementation.callBoxed(op, cpu, &stack);
+    } else if (has_sparse) {
+      op.callBoxed(&stack); // which sparse key it is depends on the mixture of arguments
     } else {
       op.redispatchBoxed(cpu, &stack);
     }
@@ -371,6 +402,13 @@ struct BoxedCall {
       if (!one.written) {
         continue;
       }
+      if (is_sparse_layout(one.alias)) {
+        TORCH_CHECK(
+            one.passed.is_same(one.alias), info.name, " cannot write to a sparse float64 tensor on device neuron.");
+        assign_sparse(
+            one.original, one.alias, [this](const at::Tensor& component) { return finish(at::Tensor(component)); });
+        continue;
+      }
       if (!one.passed.is_same(one.alias)) { // a float32 stand-in was written
         if (one.alias.sizes() != one.passed.sizes()) {
           one.alias.resize_(one.passed.sizes());
@@ -398,6 +436,15 @@ struct BoxedCall {
           one.alias.storage().is_alias_of(result.storage())) {
         return rewrap_view(result, one.original);
       }
+    }
+    if (result.is_quantized() || result.is_nested()) {
+      raise_error(
+          ErrorKind::kUnsupportedOperator,
+          info.name + " has a result that device memory cannot hold: a " +
+              (result.is_quantized() ? "quantized" : "nested") + " tensor. Run it on the CPU.");
+    }
+    if (is_sparse_layout(result)) {
+      return map_sparse(result, [this](const at::Tensor& component) { return finish(at::Tensor(component)); });
     }
     if (widen && result.scalar_type() == c10::ScalarType::Float) {
       result = result.to(c10::ScalarType::Double);
@@ -435,9 +482,11 @@ struct BoxedCall {
 } // namespace
 
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  (void)keys;
   ensure_initialized();
   BoxedCall call(op, *stack);
+  call.has_sparse =
+      keys.has(c10::DispatchKey::Sparse) || keys.has(c10::DispatchKey::SparseCsr); // by layout= alone, too
+  call.refuse_unsupported();
   call.look();
   call.judge();
   const bool narrow = call.plan_float64();
@@ -476,12 +525,40 @@ void check_int32_range(const at::Tensor& alias, const std::string& op_name) {
     raise_error(
         ErrorKind::kIntegerRange,
         op_name + " has the int64 value " + std::to_string(too_low ? low : high) +
-            ", which the chip would truncate to 32 bits. Keep values within int32, or unset TORCH_NEURONX_STRICT_INT64.");
+            ", which the chip would truncate to 32 bits. Keep values within int32, or unset "
+            "TORCH_NEURONX_STRICT_INT64.");
   }
 }
 
+namespace {
+
+// Tensors whose bytes a core cannot hold never get this far; their factories do.
+void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  (void)stack;
+  const bool quantized = keys.has(c10::DispatchKey::Quantized);
+  raise_error(
+      quantized ? ErrorKind::kUnsupportedDtype : ErrorKind::kUnsupportedOperator,
+      c10::toString(op.operator_name()) + " is not supported on device neuron, which has no " +
+          (quantized ? "quantized dtypes. Keep the tensor on the CPU, or store it as int8 with its own scale."
+                     : "nested tensors. Keep the tensor on the CPU, or pad it."));
+}
+
+} // namespace
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
 
 } // namespace torch_neuronx

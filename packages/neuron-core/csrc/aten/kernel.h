@@ -16,10 +16,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
-#include "generator.h"
-#include "kernel_scope.h"
 #include "alias.h"
 #include "boxed.h"
+#include "generator.h"
+#include "kernel_scope.h"
 #include "op_info.h"
 
 namespace torch_neuronx {
@@ -80,7 +80,8 @@ inline void survey(Survey& found, const c10::List<std::optional<at::Tensor>>& te
   }
 }
 inline void survey(Survey& found, const std::optional<c10::ScalarType>& dtype) {
-  found.plain = found.plain && (!dtype.has_value() || (*dtype != c10::ScalarType::Double && !c10::isComplexType(*dtype)));
+  found.plain =
+      found.plain && (!dtype.has_value() || (*dtype != c10::ScalarType::Double && !c10::isComplexType(*dtype)));
 }
 inline void survey(Survey& found, c10::ScalarType dtype) {
   found.plain = found.plain && dtype != c10::ScalarType::Double && !c10::isComplexType(dtype);
@@ -258,7 +259,8 @@ struct Kernel<Op, Result(Args...)> {
       return results;
     } else if constexpr (is_tensor_tuple<Result>::value) {
       auto results = Op::cpu(each.get()...);
-      std::apply([&](auto&... result) { ((result = adopt_result(std::move(result), found.device, each...)), ...); }, results);
+      std::apply(
+          [&](auto&... result) { ((result = adopt_result(std::move(result), found.device, each...)), ...); }, results);
       return results;
     } else if constexpr (std::is_arithmetic_v<Result>) {
       return Op::cpu(each.get()...);

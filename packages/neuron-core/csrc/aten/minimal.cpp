@@ -10,12 +10,12 @@
 #include <c10/util/accumulate.h>
 #include <torch/library.h>
 
+#include "alias.h"
+#include "boxed.h"
 #include "caching_allocator.h"
 #include "error.h"
 #include "kernel_scope.h"
 #include "storage.h"
-#include "alias.h"
-#include "boxed.h"
 
 namespace torch_neuronx {
 
@@ -25,10 +25,7 @@ constexpr c10::DispatchKeySet kKey(c10::DispatchKey::PrivateUse1);
 
 // ---- memory ---------------------------------------------------------------------------------------------------------
 
-void check_factory(
-    std::optional<c10::Layout> layout,
-    std::optional<bool> pin_memory,
-    c10::ScalarType dtype) {
+void check_factory(std::optional<c10::Layout> layout, std::optional<bool> pin_memory, c10::ScalarType dtype) {
   TORCH_CHECK(
       !pin_memory.value_or(false),
       "Only CPU memory can be pinned; a tensor on device neuron is device memory. Drop pin_memory=True.");
@@ -211,12 +208,10 @@ at::Tensor view(const at::Tensor& tensor, c10::SymIntArrayRef size) {
 }
 
 at::Tensor as_strided(
-    const at::Tensor& tensor,
-    c10::SymIntArrayRef size,
-    c10::SymIntArrayRef stride,
-    std::optional<c10::SymInt> offset) {
+    const at::Tensor& tensor, c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
   const auto start = offset.has_value() ? std::optional<int64_t>(offset->expect_int()) : std::nullopt;
-  return at::native::as_strided_tensorimpl(tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), start);
+  return at::native::as_strided_tensorimpl(
+      tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), start);
 }
 
 at::Tensor reshape_alias(const at::Tensor& tensor, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
@@ -228,22 +223,22 @@ at::Tensor unfold(const at::Tensor& tensor, int64_t dimension, int64_t size, int
 }
 
 const at::Tensor& resize_(
-    const at::Tensor& tensor,
-    c10::SymIntArrayRef symbolic_size,
-    std::optional<c10::MemoryFormat> memory_format) {
+    const at::Tensor& tensor, c10::SymIntArrayRef symbolic_size, std::optional<c10::MemoryFormat> memory_format) {
   const auto size = C10_AS_INTARRAYREF_SLOW(symbolic_size);
   auto* impl = tensor.unsafeGetTensorImpl();
   const size_t before = impl->unsafe_storage().nbytes();
   if (impl->sizes() != size) {
-    impl->set_sizes_contiguous(size);
-    const size_t needed =
-        at::detail::computeStorageNbytesContiguous(size, impl->dtype().itemsize(), static_cast<size_t>(impl->storage_offset()));
-    if (impl->numel() > 0 && needed > before) {
+    // Memory first: a request that fails leaves the tensor as it was.
+    const size_t needed = at::detail::computeStorageNbytesContiguous(
+        size, impl->dtype().itemsize(), static_cast<size_t>(impl->storage_offset()));
+    if (c10::multiply_integers(size) > 0 && needed > before) {
       resize_storage(*impl->unsafe_storage().unsafeGetStorageImpl(), needed);
     }
+    impl->set_sizes_contiguous(size);
   }
   if (memory_format.has_value()) {
-    TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve, "resize_ takes a definite memory format, not preserve_format.");
+    TORCH_CHECK(
+        *memory_format != c10::MemoryFormat::Preserve, "resize_ takes a definite memory format, not preserve_format.");
     impl->empty_tensor_restride(*memory_format);
   }
   auto& context = at::globalContext();
@@ -267,27 +262,26 @@ void check_storage_device(const at::Tensor& tensor, c10::Device device) {
 }
 
 at::Tensor& set_storage_offset(
-    at::Tensor& tensor,
-    c10::Storage source,
-    c10::SymInt offset,
-    c10::SymIntArrayRef size,
-    c10::SymIntArrayRef stride) {
+    at::Tensor& tensor, c10::Storage source, c10::SymInt offset, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
   check_storage_device(tensor, source.device());
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   const auto strides = C10_AS_INTARRAYREF_SLOW(stride);
   at::native::checkSetStorage(tensor, std::move(source), offset.expect_int(), sizes, strides);
   auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_storage_offset(offset.expect_int());
-  const auto set_strides = strides.data() != nullptr ? std::optional<at::IntArrayRef>(strides) : std::nullopt;
-  if (set_strides.has_value()) {
-    impl->set_sizes_and_strides(sizes, *set_strides, offset.expect_int());
-  } else {
-    impl->set_sizes_contiguous(sizes);
-  }
-  const size_t needed = at::detail::computeStorageNbytes(
-      impl->sizes(), impl->strides(), impl->dtype().itemsize(), static_cast<size_t>(impl->storage_offset()));
-  if (impl->numel() > 0 && needed > impl->unsafe_storage().nbytes()) {
+  const auto start = offset.expect_int();
+  const size_t itemsize = impl->dtype().itemsize();
+  const bool contiguous = strides.data() == nullptr;
+  const size_t needed = contiguous
+      ? at::detail::computeStorageNbytesContiguous(sizes, itemsize, static_cast<size_t>(start))
+      : at::detail::computeStorageNbytes(sizes, strides, itemsize, static_cast<size_t>(start));
+  if (c10::multiply_integers(sizes) > 0 && needed > impl->unsafe_storage().nbytes()) {
     resize_storage(*impl->unsafe_storage().unsafeGetStorageImpl(), needed);
+  }
+  impl->set_storage_offset(start);
+  if (contiguous) {
+    impl->set_sizes_contiguous(sizes);
+  } else {
+    impl->set_sizes_and_strides(sizes, strides, start);
   }
   return tensor;
 }
@@ -301,7 +295,8 @@ at::Tensor& set_tensor(at::Tensor& tensor, const at::Tensor& source) {
   if (tensor.is_same(source)) {
     return tensor;
   }
-  return set_storage_offset(tensor, source.storage(), source.storage_offset(), source.sym_sizes(), source.sym_strides());
+  return set_storage_offset(
+      tensor, source.storage(), source.storage_offset(), source.sym_sizes(), source.sym_strides());
 }
 
 at::Tensor& set_empty(at::Tensor& tensor) {

@@ -19,7 +19,7 @@ struct OpInfo {
   explicit OpInfo(std::string full_name) : name(std::move(full_name)) {}
   const std::string name; // "aten::add.Tensor"
   std::atomic<OpStatus> status{OpStatus::kNative};
-  std::string reason; // why not native
+  std::string reason;            // why not native
   std::atomic<bool> plain{true}; // native and nothing to report: the template may run it
   std::atomic<bool> fallback_reported{false};
   std::atomic<uint64_t> fallbacks{0};

@@ -26,7 +26,8 @@ at::Tensor convolution(
     bool transposed,
     c10::SymIntArrayRef output_padding,
     c10::SymInt groups) {
-  return at::convolution_symint(input, weight, bias, stride, padding, dilation, transposed, output_padding, std::move(groups));
+  return at::convolution_symint(
+      input, weight, bias, stride, padding, dilation, transposed, output_padding, std::move(groups));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(

@@ -4,13 +4,13 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "alias.h"
-#include "op_info.h"
 #include "caching_allocator.h"
 #include "cpu_allocator.h"
 #include "device.h"
 #include "error.h"
 #include "generator.h"
 #include "kernel_scope.h"
+#include "op_info.h"
 
 namespace py = pybind11;
 
@@ -60,7 +60,8 @@ void install(
        [hear_float64] { return call_python([&] { return (*hear_float64)().cast<bool>(); }); }});
 }
 
-void open_device(int count, size_t hbm_bytes, bool protect, size_t max_split_bytes, size_t max_non_split_rounding_bytes) {
+void open_device(
+    int count, size_t hbm_bytes, bool protect, size_t max_split_bytes, size_t max_non_split_rounding_bytes) {
   initialize({count, hbm_bytes, protect, max_split_bytes, max_non_split_rounding_bytes});
   install_cpu_allocator();
   if (protect) {
@@ -69,8 +70,8 @@ void open_device(int count, size_t hbm_bytes, bool protect, size_t max_split_byt
 }
 
 c10::DeviceIndex index_of(int64_t index) {
-  TORCH_CHECK(index >= 0 && index <= INT8_MAX, "A Neuron core has an index of 0 or more, not ", index, ".");
-  return static_cast<c10::DeviceIndex>(index);
+  TORCH_CHECK(index >= 0, "A Neuron core has an index of 0 or more, not ", index, ".");
+  return checked_index(index);
 }
 
 py::dict snapshot() {
@@ -158,7 +159,7 @@ py::dict snapshot() {
 // Holds a KernelScope for Python's `with`.
 class PythonKernelScope {
  public:
-  explicit PythonKernelScope(int64_t device) : device_(index_of(device)) {}
+  explicit PythonKernelScope(int64_t device) : device_(device) {}
   void enter() {
     ensure_initialized();
     TORCH_CHECK(scope_ == nullptr, "This kernel scope is already open.");
@@ -170,7 +171,7 @@ class PythonKernelScope {
   }
 
  private:
-  c10::DeviceIndex device_;
+  int64_t device_;
   std::unique_ptr<KernelScope> scope_;
 };
 
@@ -202,7 +203,7 @@ PYBIND11_MODULE(_C, module) {
                return static_cast<int>(index < 0 ? current_device() : exchange_device(index_of(index)));
              }));
   module.def("check_device", torch::wrap_pybind_function([](int64_t index) {
-               return static_cast<int>(index < 0 ? current_device() : checked_index(index_of(index)));
+               return static_cast<int>(checked_index(index));
              }));
 
   // Random numbers

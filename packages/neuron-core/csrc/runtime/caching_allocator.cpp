@@ -14,7 +14,7 @@ namespace torch_neuronx {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kSmallRequest = kMiB; // below: small pool
+constexpr size_t kSmallRequest = kMiB;          // below: small pool
 constexpr size_t kUnroundedRequest = 16 * kMiB; // from here on: no size class
 constexpr size_t kSmallSegment = 2 * kMiB;
 constexpr size_t kLargeSegment = 20 * kMiB; // shared by requests below kSharedRequest
@@ -119,7 +119,8 @@ Block* CachingAllocator::take(size_t bytes, c10::DeviceIndex device) {
     const auto rounded = size_class(bytes);
     block = take_small(owner, rounded.bytes, rounded.index, device);
   } else {
-    block = take_large(owner, bytes < kUnroundedRequest ? size_class(bytes).bytes : round_up(bytes, kAlignment), device);
+    block =
+        take_large(owner, bytes < kUnroundedRequest ? size_class(bytes).bytes : round_up(bytes, kAlignment), device);
   }
   if (C10_UNLIKELY(block == nullptr)) {
     raise_out_of_memory(owner, bytes, device);
@@ -176,9 +177,8 @@ Block* CachingAllocator::take_large(Core& owner, size_t size, c10::DeviceIndex d
       return it;
     }
     const size_t found = (*it)->size;
-    const bool fits = size < rules.max_split_bytes
-        ? found < rules.max_split_bytes
-        : found - size <= rules.max_non_split_rounding_bytes;
+    const bool fits = size < rules.max_split_bytes ? found < rules.max_split_bytes
+                                                   : found - size <= rules.max_non_split_rounding_bytes;
     return fits ? it : owner.free_large.end();
   };
   auto it = find();
@@ -213,7 +213,7 @@ Block* CachingAllocator::take_large(Core& owner, size_t size, c10::DeviceIndex d
   }
   const size_t rest = block->size - size;
   const bool may_split = block->size < rules.max_split_bytes || rules.max_split_bytes == SIZE_MAX;
-  if (may_split && rest >= (size < kSharedRequest ? kMinRemainder : kMiB)) {
+  if (may_split && rest >= kMinRemainder) {
     auto* remainder = new Block();
     remainder->ptr = block->ptr + size;
     remainder->size = rest;
@@ -472,7 +472,10 @@ void CachingAllocator::recordStream(const c10::DataPtr& data, c10::Stream stream
   // Work on the emulator is complete when the call that queued it returns, so a free block is free on every stream.
   (void)data;
   TORCH_CHECK(
-      stream.device_type() == kNeuron, "record_stream expects a stream of device neuron, not of ", stream.device(), ".");
+      stream.device_type() == kNeuron,
+      "record_stream expects a stream of device neuron, not of ",
+      stream.device(),
+      ".");
 }
 
 c10::CachingDeviceAllocator::DeviceStats CachingAllocator::getDeviceStats(c10::DeviceIndex device) {
@@ -548,11 +551,7 @@ size_t CachingAllocator::limit(c10::DeviceIndex device) {
 }
 
 void CachingAllocator::trace(
-    Core& owner,
-    const char* action,
-    size_t address,
-    size_t size,
-    std::shared_ptr<c10::GatheredContext> context) {
+    Core& owner, const char* action, size_t address, size_t size, std::shared_ptr<c10::GatheredContext> context) {
   if (history_entries_ == 0) {
     return;
   }
@@ -586,7 +585,11 @@ MemorySnapshot CachingAllocator::snapshot() {
     std::lock_guard<std::mutex> lock(owner.mutex);
     auto add = [&](const Block& block, SegmentSnapshot& out) {
       out.blocks.push_back(
-          {reinterpret_cast<size_t>(block.ptr), block.size, block.in_use ? block.requested : 0, block.in_use, block.context});
+          {reinterpret_cast<size_t>(block.ptr),
+           block.size,
+           block.in_use ? block.requested : 0,
+           block.in_use,
+           block.context});
       out.allocated_size += block.in_use ? block.size : 0;
       out.requested_size += block.in_use ? block.requested : 0;
     };
@@ -600,7 +603,11 @@ MemorySnapshot CachingAllocator::snapshot() {
         std::reverse(out.blocks.begin(), out.blocks.end()); // carved upwards, linked downwards
         if (segment->carved < segment->size) {
           out.blocks.push_back(
-              {reinterpret_cast<size_t>(segment->base) + segment->carved, segment->size - segment->carved, 0, false, nullptr});
+              {reinterpret_cast<size_t>(segment->base) + segment->carved,
+               segment->size - segment->carved,
+               0,
+               false,
+               nullptr});
         }
       }
       result.segments.push_back(std::move(out));

@@ -31,11 +31,11 @@ struct Block {
   int size_class = -1;
   bool in_use = false;
   Segment* segment = nullptr;
-  Block* next = nullptr; // higher neighbour in the segment
-  Block* previous = nullptr; // lower neighbour in the segment (large pool)
-  Block* next_free = nullptr; // small pool's free list
-  c10::DataPtr foreign; // memory that somebody else allocated, adopted as ours
-  std::atomic<c10::StorageImpl*> twin{nullptr}; // owned: the CPU storage over the same bytes, made on first use
+  Block* next = nullptr;                         // higher neighbour in the segment
+  Block* previous = nullptr;                     // lower neighbour in the segment (large pool)
+  Block* next_free = nullptr;                    // small pool's free list
+  c10::DataPtr foreign;                          // memory that somebody else allocated, adopted as ours
+  std::atomic<c10::StorageImpl*> twin{nullptr};  // owned: the CPU storage over the same bytes, made on first use
   std::shared_ptr<c10::GatheredContext> context; // where it was allocated, when history is recorded
 };
 
@@ -124,7 +124,8 @@ class CachingAllocator final : public c10::DeviceAllocator {
   void free_large_block(Core& core, Block* block);
   void release_cached(Core& core);
   void account(Core& core, Block* block, bool taken);
-  void trace(Core& core, const char* action, size_t address, size_t size, std::shared_ptr<c10::GatheredContext> context);
+  void trace(
+      Core& core, const char* action, size_t address, size_t size, std::shared_ptr<c10::GatheredContext> context);
   [[noreturn]] void raise_out_of_memory(Core& core, size_t bytes, c10::DeviceIndex device);
 
   std::vector<std::unique_ptr<Core>> cores_;

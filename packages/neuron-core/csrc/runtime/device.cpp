@@ -75,7 +75,8 @@ void ensure_initialized() {
   if (in_bad_fork()) {
     raise_bad_fork();
   }
-  TORCH_CHECK(initializer() != nullptr, "torch_neuronx is not loaded: import torch_neuronx before using device neuron.");
+  TORCH_CHECK(
+      initializer() != nullptr, "torch_neuronx is not loaded: import torch_neuronx before using device neuron.");
   initializer()();
 }
 
@@ -95,7 +96,7 @@ c10::DeviceIndex current_device() noexcept {
   return current;
 }
 
-c10::DeviceIndex checked_index(c10::DeviceIndex index) {
+c10::DeviceIndex checked_index(int64_t index) {
   if (index < 0) {
     return current;
   }
@@ -109,7 +110,7 @@ c10::DeviceIndex checked_index(c10::DeviceIndex index) {
                                  : count + " Neuron cores, neuron:0 to neuron:" + std::to_string(device_count() - 1)) +
             ". Use one of those, or change NEURON_RT_VISIBLE_CORES or NEURON_RT_NUM_CORES before the process starts.");
   }
-  return index;
+  return static_cast<c10::DeviceIndex>(index);
 }
 
 void set_current_device(c10::DeviceIndex index) {
@@ -138,7 +139,8 @@ bool in_bad_fork() noexcept {
 void raise_bad_fork() {
   raise_error(
       ErrorKind::kDevice,
-      "Cannot use device neuron in a forked child, because the parent process had already opened it. Start the child with "
+      "Cannot use device neuron in a forked child, because the parent process had already opened it. Start the child "
+      "with "
       "multiprocessing's 'spawn' or 'forkserver' method, or fork before the first use of the device.");
 }
 

@@ -19,9 +19,9 @@ constexpr c10::DeviceType kNeuron = c10::DeviceType::PrivateUse1;
 // What the process was given. Resolved once, on first use of the device.
 struct DeviceLayout {
   int count = 0;
-  size_t hbm_bytes = 0; // per core
-  bool protect = false; // device memory unreadable outside kernels
-  size_t max_split_bytes = SIZE_MAX; // larger cached blocks are never split
+  size_t hbm_bytes = 0;                            // per core
+  bool protect = false;                            // device memory unreadable outside kernels
+  size_t max_split_bytes = SIZE_MAX;               // larger cached blocks are never split
   size_t max_non_split_rounding_bytes = 20u << 20; // slack when such a block is reused whole
 };
 
@@ -50,8 +50,8 @@ c10::DeviceIndex current_device() noexcept;
 void set_current_device(c10::DeviceIndex index); // raises for a core the process does not see
 void set_current_device_unchecked(c10::DeviceIndex index) noexcept;
 c10::DeviceIndex exchange_device(c10::DeviceIndex index);
-// A missing index means the current core. Raises for a core the process does not see.
-c10::DeviceIndex checked_index(c10::DeviceIndex index);
+// A negative index means the current core. Raises for a core the process does not see.
+c10::DeviceIndex checked_index(int64_t index);
 
 bool in_bad_fork() noexcept;
 [[noreturn]] void raise_bad_fork();

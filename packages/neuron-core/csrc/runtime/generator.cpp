@@ -67,7 +67,8 @@ void NeuronGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> NeuronGenerator::get_state() const {
-  auto state = at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte, std::nullopt, c10::kCPU, std::nullopt, std::nullopt);
+  auto state =
+      at::detail::empty_cpu({kStateBytes}, c10::ScalarType::Byte, std::nullopt, c10::kCPU, std::nullopt, std::nullopt);
   const uint64_t words[2] = {seed_, offset_};
   std::memcpy(state.mutable_data_ptr(), words, sizeof(words));
   return state.getIntrusivePtr();

@@ -21,7 +21,7 @@ class NeuronGenerator final : public c10::GeneratorImpl {
   void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override;
   uint64_t current_seed() const override;
-  uint64_t seed() override; // a fresh one from the system
+  uint64_t seed() override;                              // a fresh one from the system
   void set_state(const c10::TensorImpl& state) override; // 16 bytes: seed, offset
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
 

@@ -76,6 +76,9 @@ void on_segv(int signal, siginfo_t* info, void* context) {
   }
   // Hand over to whoever was there (faulthandler, a debugger, the default): returning re-executes the access.
   sigaction(signal, &previous_action, nullptr);
+  if (info->si_code <= 0) {
+    raise(signal); // sent by kill() or raise(): there is no access to repeat
+  }
 }
 
 } // namespace
@@ -135,7 +138,7 @@ void enable_protection() {
   if (protect.exchange(true)) {
     return;
   }
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_segv;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);

@@ -20,8 +20,8 @@ struct Segment {
   size_t size = 0;
   c10::DeviceIndex device = 0;
   Pool pool = Pool::kSmall;
-  size_t carved = 0; // small pool: bytes handed out once
-  size_t live = 0; // blocks in use
+  size_t carved = 0;      // small pool: bytes handed out once
+  size_t live = 0;        // blocks in use
   Block* first = nullptr; // large pool: lowest address; small pool: last carved. Neighbours follow through Block::next.
 
   // Blocks by where they start. A block of the small pool has at least 256 B, one in use of the large pool 1 MiB, so no

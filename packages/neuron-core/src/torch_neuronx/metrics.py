@@ -11,6 +11,7 @@ They are fed by the observer hook, like any third party's. Names in use:
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 from torch_neuronx import config
 from torch_neuronx.events import (
@@ -32,13 +33,27 @@ class _Counters:
         self.counts: Counter[str] = Counter()
         self.enabled: bool | None = None
         """``None``: as ``TORCH_NEURONX_METRICS_ENABLED`` says."""
+        self.sources: list[Callable[[], None]] = []
+        """Called before a counter is read: parts that count by themselves report what is new."""
 
 
 _state = _Counters()
 
 
+def add_source(source: Callable[[], None]) -> None:
+    """Have ``source`` send its outstanding events before a counter is read; adding it twice counts once."""
+    if source not in _state.sources:
+        _state.sources.append(source)
+
+
+def _collect() -> None:
+    for source in _state.sources:
+        source()
+
+
 def report() -> str:
     """Return every counter that is not zero, one a line, sorted by name."""
+    _collect()
     with _state.lock:
         rows = sorted(_state.counts.items())
     if not rows:
@@ -49,12 +64,14 @@ def report() -> str:
 
 def get_counter_value(name: str) -> int | None:
     """Return the counter called ``name``, or ``None`` if nothing was counted under it."""
+    _collect()
     with _state.lock:
         return _state.counts.get(name)
 
 
 def clear_all() -> None:
     """Forget every counter."""
+    _collect()
     with _state.lock:
         _state.counts.clear()
 

@@ -6,7 +6,7 @@ import warnings
 from types import FrameType
 from typing import ClassVar
 
-from torch_neuronx import _C, config, logs
+from torch_neuronx import _C, config, logs, metrics
 from torch_neuronx.errors import (
     ConfigurationError,
     DeviceError,
@@ -100,6 +100,7 @@ def open_device() -> None:
             max_non_split_rounding_bytes=allocator.get("kMaxNonSplitRoundingBytes", _DEFAULT_ROUNDING),
         )
         _Device.layout = cores
+        metrics.add_source(flush_fallbacks)
         if config.get(config.TRACK_OPS):
             _C.set_op_tracking(True)
 
@@ -197,7 +198,7 @@ def report_fallback(op: str, reason: str) -> bool:
 
     logs.logger("eager").warning("%s runs on the CPU instead of device neuron: %s. Said once per operator.", op, reason)
     _Device.fallbacks_told[op] = _Device.fallbacks_told.get(op, 0) + 1
-    plugins.notify(OpFellBack(op=op, reason=reason))
+    plugins.notify(OpFellBack(op=without_overload(op), reason=reason))
     return True
 
 
@@ -209,4 +210,9 @@ def flush_fallbacks() -> None:
         fresh = count - _Device.fallbacks_told.get(op, 0)
         if fresh > 0:
             _Device.fallbacks_told[op] = count
-            plugins.notify(OpFellBack(op=op, reason="", calls=fresh))
+            plugins.notify(OpFellBack(op=without_overload(op), reason="", calls=fresh))
+
+
+def without_overload(op: str) -> str:
+    """``aten::complex.out`` -> ``aten::complex``, the name that users know."""
+    return op.partition(".")[0]

@@ -8,6 +8,7 @@ from collections import Counter
 from typing import ClassVar
 
 from torch_neuronx import _C
+from torch_neuronx.device._opening import without_overload
 
 
 class _Baseline:
@@ -34,4 +35,4 @@ def get_executed_ops() -> list[str]:
 def get_fallback_ops() -> list[str]:
     """Return the operators that ran on the CPU instead, sorted, one entry per call since the last clear."""
     since = Counter(_C.fallback_counts()) - _Baseline.fallbacks
-    return sorted(name.partition(".")[0] for name, count in since.items() for _ in range(count))
+    return sorted(without_overload(name) for name, count in since.items() for _ in range(count))
