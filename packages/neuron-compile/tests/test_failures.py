@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torch_neuronx.errors import NEFFCompilationError
+from torch_neuronx.errors import NEFFCompilationError, NEFFExecutionError
+from torch_neuronx_compile import loaded
 from torch_neuronx_compile.errors import GraphCompilationError
 from torch_neuronx_compile.worker import client
 
@@ -69,6 +70,33 @@ def test_the_option_wins_over_the_variable(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
     with pytest.raises(NEFFCompilationError):
         compiled(unsupported, options={"fallback_execution": False})(torch.ones(3, device="neuron"))
+
+
+def _lose_programs() -> None:
+    """Take the programs away from under their graphs, as a runtime that was reset would."""
+    for executable in loaded._loaded.values():
+        executable.unload()
+    loaded._loaded.clear()
+
+
+def test_a_run_that_fails_raises() -> None:
+    function = compiled(lambda x: x + 1)
+    x = torch.ones(3, device="neuron")
+    function(x)
+    _lose_programs()
+    with pytest.raises(NEFFExecutionError, match="unloaded"):
+        function(x)
+
+
+def test_a_run_that_fails_falls_back_where_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    function = compiled(lambda x: (x + 1, x), options={"fallback_execution": True})
+    x = torch.ones(3, device="neuron")
+    function(x)
+    _lose_programs()
+    with caplog.at_level(logging.WARNING, "torch_neuronx.compile"):
+        for _ in range(2):
+            assert torch.equal(function(x)[0].cpu(), torch.full((3,), 2.0))
+    assert caplog.text.count("runs in eager mode from now on") == 1
 
 
 @pytest.mark.parametrize(

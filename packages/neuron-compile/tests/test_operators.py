@@ -95,3 +95,10 @@ def test_float64_is_computed_as_float32() -> None:
     assert result.dtype == torch.float64
     assert torch.equal(result, result.float().double())
     torch.testing.assert_close(result, (x.float().sin() * 0.1).sum(1).double(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_relaxed_emulator_computes_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_EMULATOR_RELAXED", "1")
+    x = _x(4, 8).double()
+    result = torch.compile(lambda x: x * (1 + 2.0**-40), backend="neuron", fullgraph=True)(x.to("neuron")).cpu()
+    assert torch.equal(result, x * (1 + 2.0**-40))

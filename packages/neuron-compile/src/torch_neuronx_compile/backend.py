@@ -19,7 +19,7 @@ from torch_neuronx_compile.artifacts import keep_artifact
 from torch_neuronx_compile.capture.aot import device_of, trace
 from torch_neuronx_compile.capture.shapes import check_static, specialise
 from torch_neuronx_compile.compiled_graph import CompiledGraph
-from torch_neuronx_compile.eager import EagerGraph
+from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
 from torch_neuronx_compile.loaded import load
 from torch_neuronx_compile.lowering.lower import lower
 from torch_neuronx_compile.naming import GraphNames, get_model_name
@@ -66,7 +66,7 @@ def compile_graph(
             raise
         logger("compile").warning("The graph %s runs in eager mode: %s", name, error)
         return EagerGraph(module)
-    return compiled
+    return GraphWithFallback(name, compiled, EagerGraph(module)) if options.falls_back else compiled
 
 
 def _compile(module: fx.GraphModule, kind: GraphKind, name: str, model: str, device: torch.device) -> CompiledGraph:

@@ -29,6 +29,7 @@ class CompiledGraph:
         self._name = unit.name
         self._device = unit.device
         self._seeds = unit.seeds
+        self._narrowed = unit.narrowed
         with unset_fake_temporarily():  # graphs are compiled while AOT Autograd traces
             self._constants = [constant.to(unit.device) for constant in unit.constants]
         self._arguments = unit.arguments
@@ -37,11 +38,12 @@ class CompiledGraph:
         self._converted = [
             (position, argument, spec)
             for position, (argument, spec) in enumerate(zip(unit.arguments, unit.inputs, strict=True))
-            if spec.device.type != unit.device.type or spec.dtype is torch.float64
+            if spec.device.type != unit.device.type or (unit.narrowed and spec.dtype is torch.float64)
         ]
         self._outputs = unit.outputs
         self._finish = [_finisher(unit, spec) for spec in unit.results]
-        self._plain = not any(self._finish)
+        self._finishes = any(self._finish)
+        self._as_computed = self._outputs == tuple(map(Computed, range(len(unit.results))))
 
     def __call__(self, arguments: list[Any]) -> Outputs:
         """Run the graph; empties ``arguments``."""
@@ -61,11 +63,13 @@ class CompiledGraph:
             manager.notify(GraphExecuted(self._name, self._device.index, time.perf_counter() - start))
         else:
             results = self._executable(inputs)
-        if not self._plain:
+        if self._finishes:
             results = [
                 result if finish is None else finish(result)
                 for result, finish in zip(results, self._finish, strict=True)
             ]
+        if self._as_computed:
+            return list(results)
         outputs: Outputs = []
         for source in self._outputs:
             match source:
@@ -83,7 +87,7 @@ class CompiledGraph:
                 f"Input tensor at index {argument} is on cpu device, expected neuron. Move it with "
                 f".to('neuron'), or unset {config.DYNAMO_DISABLE_CPU_AUTOCOPY.name} to have it copied at every call."
             )
-        dtype = torch.float32 if spec.dtype is torch.float64 else spec.dtype
+        dtype = torch.float32 if self._narrowed and spec.dtype is torch.float64 else spec.dtype
         return tensor.detach().to(device=self._device, dtype=dtype)
 
 
@@ -98,7 +102,7 @@ def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
 
     A gradient goes where its leaf is; other results stay on the device unless the user wants them back.
     """
-    wide = spec.dtype is torch.float64
+    wide = unit.narrowed and spec.dtype is torch.float64
     back = spec.device.type == "cpu" and (unit.kind is GraphKind.BACKWARD or config.get(config.RETAIN_DEVICE_MODE))
     if not wide and not back:
         return None

@@ -60,6 +60,8 @@ class CompilationUnit:
     """The arguments' specs, in the order of ``arguments``."""
     constants: tuple[torch.Tensor, ...]
     seeds: int
+    narrowed: bool
+    """Whether the program has float32 where the caller's tensors are float64."""
     outputs: tuple[OutputSource, ...]
     results: tuple[TensorSpec, ...]
 

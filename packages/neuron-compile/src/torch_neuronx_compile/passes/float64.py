@@ -6,14 +6,18 @@ import torch
 from torch import fx
 from torch.fx.node import map_aggregate
 
+from torch_neuronx import config
 from torch_neuronx_compile._compat import detect_fake_mode
 from torch_neuronx_compile.passes.emit import value_of
 
 
-def narrow_float64(graph: fx.Graph) -> None:
-    """Replace float64 by float32 in inputs, arguments and metadata, if the graph has any."""
-    if not any(_is_wide(node) for node in graph.nodes):
-        return
+def narrow_float64(graph: fx.Graph) -> bool:
+    """Replace float64 by float32 in inputs, arguments and metadata; return whether there was any.
+
+    The switch that relaxes the emulator keeps float64, here as in eager mode.
+    """
+    if config.get(config.EMULATOR_RELAXED) or not any(_is_wide(node) for node in graph.nodes):
+        return False
 
     def narrow(argument: Any) -> Any:
         return torch.float32 if argument is torch.float64 else argument
@@ -31,6 +35,7 @@ def narrow_float64(graph: fx.Graph) -> None:
             node.args = map_aggregate(node.args, narrow)
             node.kwargs = map_aggregate(node.kwargs, narrow)
             node.meta["val"] = value_of(node)
+    return True
 
 
 def _is_wide(node: fx.Node) -> bool:

@@ -41,7 +41,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     arguments = prune_inputs(graph)
     constants = lift_constants(module, graph)
     seeds = lift_seeds(graph)
-    narrow_float64(graph)
+    narrowed = narrow_float64(graph)
     move_to_cpu(graph)
     graph.lint()
     return CompilationUnit(
@@ -53,6 +53,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         inputs=tuple(spec for spec in (specs[i] for i in arguments) if spec is not None),
         constants=constants,
         seeds=seeds,
+        narrowed=narrowed,
         outputs=outputs,
         results=tuple(spec for spec in results if spec is not None),
     )
