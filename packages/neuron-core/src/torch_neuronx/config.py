@@ -397,7 +397,7 @@ EMULATOR_RELAXED = _declare(
         "When true, the emulator drops the chip's rules as a whole: float64 in full precision, unsupported operators "
         "run, no core rules.",
         Kind.EMULATOR,
-        honoured_by=(_CORE,),
+        honoured_by=(_CORE, _COMPILE),
     )
 )
 
