@@ -12,6 +12,8 @@ from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
 RECORD_LIMIT = 240.0
 LOWER_LIMIT = 40.0
 ATTEMPTS = 24
+DEATHS = 2
+"""How often an operator may end the lowering process before its other samples are left out."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
@@ -99,11 +101,15 @@ def lower_all(recorded: Path, path: Path, wanted: frozenset[str]) -> None:
     with IsolatedWorker(command, time_limit=LOWER_LIMIT, environment=ONE_THREAD) as worker:
         for number, op in enumerate(todo):
             result: dict[str, Any] = {"op": op, "lowered": False, "attempts": 0, "failures": []}
+            deaths = 0
             for call in list(attempts(list(by_op[op].values())))[:ATTEMPTS]:
+                if deaths == DEATHS:
+                    break
                 outcome = worker.run(call)
                 result["attempts"] += 1
                 if outcome.verdict is not Verdict.ANSWERED:
                     failures = [{"stage": outcome.verdict.value, "reason": outcome.detail}]
+                    deaths += 1
                 elif outcome.answer["lowered"]:
                     result |= {"lowered": True, "way": outcome.answer["way"], "call": call}
                     break

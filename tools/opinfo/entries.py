@@ -2,9 +2,9 @@
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -19,10 +19,6 @@ UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strid
 
 FACTORIES = frozenset({"arange", "linspace", "logspace"})
 """Entries with samples that leave the device to the default: these are given one, or they would not touch it."""
-
-HOST_ARGUMENTS = frozenset({"tensor_split"})
-"""Entries whose tensors after the first belong on the CPU whatever the device: PyTorch says so."""
-
 
 _REASONS = 3
 
@@ -106,7 +102,7 @@ def _compare_sample(
     rtol, atol = (tolerance.rtol, tolerance.atol) if tolerance else (None, None)
     try:
         found = compare_with_cpu(
-            function(entry),
+            ADAPTED.get(entry.name, _as_it_is)(entry.op),
             *args,
             kwargs=kwargs,
             device=device,
@@ -133,16 +129,36 @@ def _compare_sample(
         result.largest_difference = max(result.largest_difference, found.largest_difference)
 
 
-def function(entry: Any) -> Callable[..., Any]:
-    """What to call for an entry."""
-    if entry.name not in HOST_ARGUMENTS:
-        return cast(Callable[..., Any], entry.op)
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
 
-    def with_host_arguments(first: Any, *rest: Any, **kwargs: Any) -> Any:
+
+def _host_indices(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`tensor_split` takes its indices on the CPU, whatever the device."""
+
+    def call(first: Any, *rest: Any, **kwargs: Any) -> Any:
         rest, kwargs = tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, torch.Tensor) else leaf, (rest, kwargs))
-        return entry.op(first, *rest, **kwargs)
+        return function(first, *rest, **kwargs)
 
-    return with_host_arguments
+    return call
+
+
+def _policy_of_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`linear_cross_entropy` chooses its arithmetic by the name of the device: here the CPU's choice on both."""
+
+    def call(*args: Any, options: Any = None, **kwargs: Any) -> Any:
+        if options is not None and options.acc_policy == "auto":
+            options = replace(options, acc_policy="accurate")
+        return function(*args, options=options, **kwargs)
+
+    return call
+
+
+ADAPTED: Mapping[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "tensor_split": _host_indices,
+    "nn.functional.linear_cross_entropy": _policy_of_cpu,
+}
+"""Entries in which PyTorch itself treats devices differently, by name."""
 
 
 def _text(error: Exception) -> str:

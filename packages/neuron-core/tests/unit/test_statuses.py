@@ -29,7 +29,7 @@ from torch_neuronx.ops.statuses import current_table, load_shipped_table, shippe
         ("aten::multinomial", OpStatus.FALLBACK),
         ("aten::quantize_per_tensor", OpStatus.UNSUPPORTED),
         ("aten::_empty_affine_quantized", OpStatus.UNSUPPORTED),
-        ("aten::_to_sparse", OpStatus.UNSUPPORTED),
+        ("aten::_to_sparse", OpStatus.FALLBACK),
         ("aten::to_mkldnn", OpStatus.UNSUPPORTED),
         ("aten::_nested_tensor_from_mask", OpStatus.UNSUPPORTED),
     ],
@@ -56,12 +56,20 @@ def test_variants_share_the_status_of_their_functional_form(functional: str, var
     assert {table[name].status for name in variants} == {table[functional].status}
 
 
+OTHER_TORCH = pytest.mark.skipif(
+    str(shipped_metadata()["torch"]).split(".")[:2] != torch.__version__.split(".")[:2],
+    reason="the table was made with another torch",
+)
+
+
+@OTHER_TORCH
 def test_every_row_names_an_operator_of_this_torch_and_gives_a_reason() -> None:
     table = load_shipped_table()
     assert set(table) <= set(torch._C._dispatch_get_all_op_names())
     assert [name for name, record in table.items() if not record.reason] == []
 
 
+@OTHER_TORCH
 def test_every_kernel_for_the_cpu_has_a_row() -> None:
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     names = [name for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::") and has(name, "CPU")]
