@@ -134,6 +134,17 @@ def test_outputs_are_accounted_as_device_memory() -> None:
     assert torch.accelerator.memory_allocated() == before
 
 
+def test_inputs_are_not_kept() -> None:
+    produce, consume = compiled(lambda x: x * 3 + 1), compiled(lambda x: x.sum())
+    x = torch.zeros(1 << 20, device="neuron")
+    expected = consume(produce(x)).item()
+    before = torch.accelerator.memory_allocated()
+    for tensor in (produce(x), torch.ones(1 << 20, device="neuron")):
+        assert consume(tensor).item() == expected
+    del tensor
+    assert torch.accelerator.memory_allocated() == before
+
+
 def test_every_core_runs_its_own_program() -> None:
     for index in (0, 1):
         torch._dynamo.reset()

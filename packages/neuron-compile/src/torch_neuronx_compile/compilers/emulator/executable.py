@@ -1,5 +1,6 @@
 """A loaded XLA:CPU program that reads and writes device memory in place."""
 
+import ctypes
 from collections.abc import Sequence
 from functools import cache
 from math import prod
@@ -84,13 +85,25 @@ class XlaExecutable(Executable):
     def _import(self, imported: dict[int, Any], tensor: torch.Tensor) -> Any:
         # The array is a view of the address, not of the tensor: it stays right for whatever tensor of this input is
         # there later. XLA copies what is not aligned, and a copy must not be remembered.
-        array = import_array(_C.cpu_alias(tensor), self._device)
+        array = import_array(_view(tensor), self._device)
         pointer = tensor.data_ptr()
         if pointer and array.unsafe_buffer_pointer() == pointer:
             if len(imported) >= _IMPORTS_PER_INPUT:
                 imported.pop(next(iter(imported)))
             imported[pointer] = array
         return array
+
+
+def _view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a CPU tensor over the address of a contiguous device tensor that does not keep its memory.
+
+    Remembered arrays must not: the last activations of every graph would stay allocated.
+    """
+    nbytes = tensor.numel() * tensor.itemsize
+    if nbytes == 0:
+        return torch.empty(tensor.shape, dtype=tensor.dtype)
+    memory = (ctypes.c_char * nbytes).from_address(tensor.data_ptr())
+    return torch.frombuffer(memory, dtype=tensor.dtype).view(tensor.shape)
 
 
 def _info(name: str, usage: Usage, dtype: str, shape: list[int]) -> TensorInfo:
