@@ -1,6 +1,8 @@
 """Every private name of torch that the core's Python touches, with the version it was written for and the reason."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -55,3 +57,33 @@ def register_process_group(name: str, create: Callable[..., Any]) -> None:
     if dist.is_available() and not hasattr(dist.Backend, name.upper()):
         # `devices` must be a list: torch 2.13 reads a string letter by letter.
         dist.Backend.register_backend(name, create, extended_api=True, devices=[name])
+
+
+# COMPAT(torch 2.13): a thread of autograd drops the last reference to a finished backward pass, for which it takes the
+# GIL. If the interpreter is being finalized by then, CPython ends the thread in the middle of C++ and the process
+# aborts: a program whose last act is a backward pass, on any accelerator. CAN REMOVE when torch joins its threads.
+
+
+def wait_for_autograd_threads(seconds: float = 1.0) -> None:
+    """Give autograd's threads the GIL until they rest, at most ``seconds``; for the end of the program."""
+    deadline = time.monotonic() + seconds
+    rested = 0
+    while rested < 2 and time.monotonic() < deadline:
+        states = _autograd_thread_states()
+        if not states:
+            return
+        rested = rested + 1 if states == {"S"} else 0
+        time.sleep(0.001)
+
+
+def _autograd_thread_states() -> set[str]:
+    """The states of autograd's device threads as Linux names them: ``S`` is waiting, ``R`` is running."""
+    states = set()
+    for thread in Path("/proc/self/task").glob("*/stat"):
+        try:
+            _, _, rest = thread.read_text().partition("(pt_autograd")
+        except OSError:  # it ended meanwhile
+            continue
+        if rest:
+            states.add(rest.rpartition(")")[2].split()[0])
+    return states

@@ -1,12 +1,13 @@
 """Opening the device: what happens on its first use, and what the C++ core calls back."""
 
+import atexit
 import sys
 import threading
 import warnings
 from types import FrameType
 from typing import ClassVar
 
-from torch_neuronx import _C, config, logs, metrics
+from torch_neuronx import _C, _compat, config, logs, metrics
 from torch_neuronx.errors import (
     ConfigurationError,
     DeviceError,
@@ -100,6 +101,7 @@ def open_device() -> None:
             max_non_split_rounding_bytes=allocator.get("kMaxNonSplitRoundingBytes", _DEFAULT_ROUNDING),
         )
         _Device.layout = cores
+        atexit.register(_compat.wait_for_autograd_threads)
         metrics.add_source(flush_fallbacks)
         if config.get(config.TRACK_OPS):
             _C.set_op_tracking(True)
@@ -158,8 +160,9 @@ def raise_device_error(kind: int, message: str) -> None:
     raise _ERRORS[kind](message)
 
 
-# Modules of torch that compute in float64, or with masks, of their own accord: printing, the inverse of a loss scale.
-_TORCHS_OWN = frozenset({"torch._tensor_str", "torch.amp.grad_scaler"})
+# Modules of torch that compute in float64, or with masks, of their own accord: printing, the inverse of a loss scale,
+# the comparison of traces.
+_TORCHS_OWN = frozenset({"torch._tensor_str", "torch.amp.grad_scaler", "torch.jit._trace", "torch.testing._comparison"})
 
 
 def _asked_by_torch() -> bool:
