@@ -1,5 +1,7 @@
 """Operators that PyTorch routes through stubs of the backend: attention, and unary functions with `out`."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -47,3 +49,30 @@ def test_unary_functions_in_every_form(name: str) -> None:
     strided = torch.zeros(5, 4, device="neuron").t()
     getattr(torch, name)(y, out=strided)
     assert torch.equal(strided.cpu(), expected)
+
+
+NO_CELL = pytest.mark.xfail(reason="the fused cells have no kernel")
+
+
+@pytest.mark.parametrize("kind", [pytest.param("LSTM", marks=NO_CELL), pytest.param("GRU", marks=NO_CELL), "RNN"])
+def test_recurrent_layers_equal_the_cpu_s(kind: str) -> None:
+    torch.manual_seed(0)
+    nets = [
+        getattr(torch.nn, kind)(3, 5, num_layers=2, bidirectional=True),
+        getattr(torch.nn, kind)(3, 5, bias=False),
+        getattr(torch.nn, kind + "Cell")(3, 5),
+    ]
+    for net in nets:
+        x = torch.randn(4, 3) if "Cell" in type(net).__name__ else torch.randn(7, 4, 3)
+        gradients = []
+        for device in ("cpu", "neuron"):
+            moved = copy.deepcopy(net).to(device)
+            leaf = x.detach().clone().to(device).requires_grad_()
+            out = moved(leaf)
+            while not isinstance(out, torch.Tensor):
+                out = out[0]
+            out.square().sum().backward()
+            gradients.append([out.detach(), leaf.grad, *(parameter.grad for parameter in moved.parameters())])
+        for expected, found in zip(*gradients, strict=True):
+            assert found.is_neuron
+            torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-5)
