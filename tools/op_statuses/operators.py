@@ -21,7 +21,16 @@ _HOST_KEYS = (
     "MkldnnCPU",
     "NestedTensorCPU",
 )
-_BACKEND_ONLY = {"aten::_copy_from", "aten::_copy_from_and_resize", "aten::linear_backward", "aten::matmul_backward"}
+_BACKEND_ONLY = {
+    "aten::_copy_from",
+    "aten::_copy_from_and_resize",
+    "aten::_thnn_fused_gru_cell",
+    "aten::_thnn_fused_gru_cell_backward",
+    "aten::_thnn_fused_lstm_cell",
+    "aten::_thnn_fused_lstm_cell_backward_impl",
+    "aten::linear_backward",
+    "aten::matmul_backward",
+}
 """Operators that PyTorch declares for backends to fill in and gives no kernel of its own."""
 
 _NAMESPACES = {

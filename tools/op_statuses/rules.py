@@ -140,6 +140,7 @@ def random(operator: Operator, known: Mapping[str, Operator]) -> Verdict | None:
 
 _ADAM = ("aten::lerp.Scalar", "aten::addcmul", "aten::addcdiv", "aten::sqrt", "aten::mul.Tensor", "aten::add.Tensor")
 _SGD = ("aten::mul.Tensor", "aten::add.Tensor")
+_CELL = ("aten::sigmoid", "aten::tanh", "aten::mul.Tensor", "aten::add.Tensor", "aten::cat")
 _ATTENTION = ("aten::bmm", "aten::_softmax", "aten::add.Tensor")
 
 COMPOSED: Mapping[str, tuple[str, ...]] = {
@@ -169,6 +170,10 @@ COMPOSED: Mapping[str, tuple[str, ...]] = {
     "_scaled_dot_product_fused_attention_overrideable": _ATTENTION,
     "_scaled_dot_product_fused_attention_overrideable_backward": (*_ATTENTION, "aten::_softmax_backward_data"),
     "_fused_sdp_choice": (),
+    "_thnn_fused_lstm_cell": _CELL,
+    "_thnn_fused_lstm_cell_backward_impl": _CELL,
+    "_thnn_fused_gru_cell": _CELL,
+    "_thnn_fused_gru_cell_backward": _CELL,
     "_native_multi_head_attention": (*_ATTENTION, "aten::addmm"),
     "_transform_bias_rescale_qkv": ("aten::add.Tensor", "aten::mul.Tensor"),
     "_transformer_encoder_layer_fwd": (*_ATTENTION, "aten::addmm", "aten::native_layer_norm", "aten::gelu"),

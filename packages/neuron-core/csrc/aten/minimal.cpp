@@ -309,6 +309,15 @@ at::Tensor& set_empty(at::Tensor& tensor) {
   return set_storage_offset(tensor, std::move(storage), 0, {0}, {});
 }
 
+// Lets Module.to() move a parameter's bytes under the same Parameter object, so that ties and optimizers keep hold of it.
+bool has_compatible_shallow_copy_type(const at::Tensor& tensor, const at::Tensor& from) {
+  auto plain = [](const at::Tensor& one) {
+    return one.layout() == c10::kStrided && (one.is_cpu() || is_neuron(one)) && !one.is_quantized() && !one.is_nested();
+  };
+  return (plain(tensor) && plain(from)) ||
+      tensor.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
 void record_stream(at::Tensor& tensor, c10::Stream stream) {
   CachingAllocator::get().recordStream(tensor.storage().data_ptr(), stream);
 }
@@ -332,6 +341,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_offset));
   library.impl("set_.source_Tensor", TORCH_FN(set_tensor));
   library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
 }
 
 // copy_ sends tensors with these bits to _copy_from, which reads the bits itself: resolving them first would call copy_ again.
