@@ -1,6 +1,7 @@
 """Opening the device: what happens on its first use, and what the C++ core calls back."""
 
 import atexit
+import os
 import sys
 import threading
 import warnings
@@ -37,6 +38,8 @@ _DEFAULT_ROUNDING = 20 * 2**20
 
 class _Device:
     lock = threading.RLock()
+    forks_watched = False
+    forked_while_opening = False
     layout: CoreLayout | None = None
     """Set when the device is open."""
     fallbacks_told: ClassVar[dict[str, int]] = {}
@@ -45,7 +48,7 @@ class _Device:
 
 def is_in_bad_fork() -> bool:
     """Return whether this is a forked child of a process that had opened the device."""
-    return bool(_C.is_in_bad_fork())
+    return _Device.forked_while_opening or _C.is_in_bad_fork()
 
 
 def lazy_init() -> None:
@@ -56,8 +59,6 @@ def lazy_init() -> None:
     """
     if _C.is_initialized():
         return
-    if _C.is_in_bad_fork():
-        _C.raise_bad_fork()
     open_device()
 
 
@@ -72,6 +73,9 @@ def layout() -> CoreLayout:
 
 def open_device() -> None:
     """Resolve runtime, cores and rules, once, and hand them to the C++ core."""
+    if is_in_bad_fork():
+        _C.raise_bad_fork()
+    _watch_forks()
     with _Device.lock:
         if _C.is_initialized():
             return
@@ -86,6 +90,7 @@ def open_device() -> None:
         cores = runtime.layout()
         allocator = _allocator_settings()
         relaxed = config.get(config.EMULATOR_RELAXED)
+        track_ops = config.get(config.TRACK_OPS)
         _C.set_policy(
             relaxed=relaxed,
             fallback_only_unimplemented=config.get(config.FALLBACK_ONLY_FOR_UNIMPLEMENTED_OPS),
@@ -103,8 +108,22 @@ def open_device() -> None:
         _Device.layout = cores
         atexit.register(_compat.wait_for_autograd_threads)
         metrics.add_source(flush_fallbacks)
-        if config.get(config.TRACK_OPS):
+        if track_ops:
             _C.set_op_tracking(True)
+
+
+def _watch_forks() -> None:
+    if not _Device.forks_watched:
+        _Device.forks_watched = True
+        os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _after_fork_in_child() -> None:
+    """Note a fork while another thread was opening the device: what it holds, import locks too, nobody gives back."""
+    if _Device.lock.acquire(blocking=False):
+        _Device.lock.release()
+    else:
+        _Device.forked_while_opening = True
 
 
 def _load_op_statuses() -> None:
