@@ -187,10 +187,6 @@ class Tied(nn.Module):
         self.view = self.table
 
 
-REPLACED = pytest.mark.xfail(reason="Module.to makes new parameters: torch asks whether their memory may be exchanged")
-
-
-@REPLACED
 def test_moving_a_module_keeps_its_parameters() -> None:
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
@@ -217,7 +213,6 @@ def test_data_crosses_devices() -> None:
         parameter.data = torch.eye(2).to_sparse()
 
 
-@REPLACED
 @pytest.mark.parametrize(
     "move", [lambda m: m.to("neuron"), lambda m: m.neuron(), lambda m: m.to("neuron:1").to("neuron"), copy.deepcopy]
 )

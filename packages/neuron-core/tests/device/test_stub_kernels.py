@@ -51,10 +51,7 @@ def test_unary_functions_in_every_form(name: str) -> None:
     assert torch.equal(strided.cpu(), expected)
 
 
-NO_CELL = pytest.mark.xfail(reason="the fused cells have no kernel")
-
-
-@pytest.mark.parametrize("kind", [pytest.param("LSTM", marks=NO_CELL), pytest.param("GRU", marks=NO_CELL), "RNN"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_recurrent_layers_equal_the_cpu_s(kind: str) -> None:
     torch.manual_seed(0)
     nets = [
