@@ -149,6 +149,8 @@ def _policy_of_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, options: Any = None, **kwargs: Any) -> Any:
         if options is not None and options.acc_policy == "auto":
             options = replace(options, acc_policy="accurate")
+        if options is not None and options.chunking_method == "auto" and options.batch_chunk_size is None:
+            options = replace(options, chunking_method="aspect_ratio")
         return function(*args, options=options, **kwargs)
 
     return call

@@ -1,11 +1,12 @@
 """Writes the documentation page of the OpInfo sweep."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.opinfo.result_files import read_results, result_file
+from tools.opinfo.result_files import ABOUT, read_results, result_file
 from tools.opinfo.tolerances import TOLERANCES
 
 ORDER = ("float32", "bfloat16", "float16", "int64", "bool")
@@ -76,10 +77,11 @@ def describe(summary: Summary) -> str:
 def write(path: Path, results: Path) -> None:
     """Write the page from the results in a folder."""
     by_dtype = {dtype: read_results(result_file(results, dtype)) for dtype in ORDER}
-    path.write_text("\n".join(lines({dtype: found for dtype, found in by_dtype.items() if found})) + "\n")
+    about = json.loads((results / ABOUT).read_text())
+    path.write_text("\n".join(lines({dtype: found for dtype, found in by_dtype.items() if found}, about)) + "\n")
 
 
-def lines(by_dtype: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
+def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, str]) -> Iterator[str]:
     """The page, line by line."""
     yield "# OpInfo on the device"
     yield ""
@@ -93,6 +95,8 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]]) -> Iterator[str]:
     yield "integers and booleans: exactly), NaN equal to NaN. Samples whose result depends on the seed, and those of"
     yield "`empty*`, are compared without elements. Samples that fail on the CPU are left out; an entry passes if all"
     yield "others pass."
+    yield ""
+    yield f"Made by `{about['command']}` on {about['date']} with torch {about['torch']}."
     yield ""
     yield "| dtype | entries | pass | % | refused | fail | samples | bit for bit | without elements | gradients |"
     yield "|---|---|---|---|---|---|---|---|---|---|"

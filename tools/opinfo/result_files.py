@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+ABOUT = "about.json"
+"""The file that says what the results of a folder were made with."""
 
 
 def result_file(folder: Path, dtype: str) -> Path:

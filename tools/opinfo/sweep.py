@@ -13,15 +13,17 @@ import json
 import re
 import sys
 from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tools.opinfo import page
-from tools.opinfo.result_files import RESULTS, read_results, result_file
+from tools.opinfo.result_files import ABOUT, RESULTS, read_results, result_file
 from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
-TIME_LIMIT = 300.0
+TIME_LIMIT = 600.0  # float16 on a loaded CPU is slow
 
 
 def main() -> int:
@@ -43,6 +45,7 @@ def main() -> int:
         options.results.mkdir(parents=True, exist_ok=True)
         for dtype in options.dtypes:
             sweep(dtype, options)
+        note_versions(options.results, options.device)
     failing = 0
     for dtype in options.dtypes:
         summary = page.summarize(read_results(result_file(options.results, dtype)).values())
@@ -51,6 +54,17 @@ def main() -> int:
     if options.results == RESULTS:
         page.write(Path(__file__).parents[2] / "docs" / "opinfo.md", RESULTS)
     return int(failing > 0)
+
+
+def note_versions(folder: Path, device: str) -> None:
+    """Write down what the results of this run were made with."""
+    about = {
+        "command": "python -m tools.opinfo.sweep",
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "device": device,
+        "torch": version("torch"),
+    }
+    (folder / ABOUT).write_text(json.dumps(about) + "\n")
 
 
 def sweep(dtype: str, options: argparse.Namespace) -> None:

@@ -14,8 +14,5 @@ class Tolerance:
 
 TOLERANCES = {
     ("float_power", "float32"): Tolerance(1e-5, 1e-5, "computes in float64, which the target computes in float32"),
-    ("nn.functional.scaled_dot_product_attention", "float32"): Tolerance(
-        5e-6, 5e-5, "the CPU takes a blocked algorithm of its own; these are PyTorch's tolerances for other devices"
-    ),
 }
 """By name of the entry and dtype."""
