@@ -289,8 +289,7 @@ struct BoxedCall {
     if (is_sparse_layout(tensor)) {
       auto host = map_sparse(tensor, [this](const at::Tensor& component) { return map(component, false, false); });
       auto passed = narrow && tensor.scalar_type() == c10::ScalarType::Double ? host.to(c10::ScalarType::Float) : host;
-      mapped.push_back({tensor, std::move(host), passed, written});
-      return passed;
+      return keep(tensor, std::move(host), std::move(passed), written);
     }
     auto alias = borrow_alias(tensor);
     if (tensor.is_conj()) {
@@ -300,7 +299,14 @@ struct BoxedCall {
       alias.unsafeGetTensorImpl()->_set_neg(true);
     }
     auto passed = narrow && tensor.scalar_type() == c10::ScalarType::Double ? alias.to(c10::ScalarType::Float) : alias;
-    mapped.push_back({tensor, std::move(alias), passed, written});
+    return keep(tensor, std::move(alias), std::move(passed), written);
+  }
+
+  at::Tensor keep(const at::Tensor& original, at::Tensor alias, at::Tensor passed, bool written) {
+    if (has_sparse && original.requires_grad()) {
+      passed.set_requires_grad(true); // sparse kernels save for backward only what will be asked for
+    }
+    mapped.push_back({original, std::move(alias), passed, written});
     return passed;
   }
 

@@ -108,6 +108,9 @@ c10::DataPtr CachingAllocator::allocate_on(size_t bytes, c10::DeviceIndex device
 }
 
 Block* CachingAllocator::take(size_t bytes, c10::DeviceIndex device) {
+  if (C10_UNLIKELY(in_bad_fork())) {
+    raise_bad_fork();
+  }
   auto& owner = core(device);
   std::shared_ptr<c10::GatheredContext> context;
   if (C10_UNLIKELY(history_.load(std::memory_order_relaxed)) && history_stacks_) {
@@ -308,6 +311,9 @@ void release_block(void* block) {
 }
 
 void CachingAllocator::free_block(Block* block) {
+  if (C10_UNLIKELY(in_bad_fork())) {
+    return; // a thread that does not exist in this child may hold the lock; the pages are the parent's anyway
+  }
   if (auto* twin = block->twin.exchange(nullptr, std::memory_order_acq_rel)) {
     c10::intrusive_ptr<c10::StorageImpl>::reclaim(twin).reset();
   }

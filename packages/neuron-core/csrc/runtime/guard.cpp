@@ -61,12 +61,14 @@ struct NeuronGuardImpl final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     (void)stream;
+    ensure_initialized();
   }
   bool isStreamCapturing(const c10::Stream& stream) const override {
     (void)stream;
     return false;
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
+    ensure_initialized();
     checked_index(device);
   }
 

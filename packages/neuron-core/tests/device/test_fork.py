@@ -105,7 +105,6 @@ def test_every_use_in_a_forked_child_is_refused(child: dict[str, Any]) -> None:
     assert {name: answer for name, answer in uses.items() if answer != "refused"} == {}
 
 
-@pytest.mark.xfail(reason="neither asks whether the process was forked")
 def test_the_last_doors_are_shut(child: dict[str, Any]) -> None:
     assert {child[name] for name in OPEN} == {"refused"}
 
