@@ -8,6 +8,12 @@ import pytest
 import torch
 
 import torch_neuronx
+from torch_neuronx import config
+
+pytestmark = pytest.mark.skipif(
+    config.get(config.EMULATOR_PROTECT),
+    reason="protected memory cannot be shared; the run without protection tests sharing, and that it is refused here",
+)
 
 
 def test_a_tensor_is_read_and_written_by_numpy_without_a_copy() -> None:
