@@ -65,6 +65,11 @@ def __getattr__(name: str) -> Any:
         return import_module(f"torch_neuronx.{name}")
     if name in _NAMES:
         return getattr(import_module(_NAMES[name]), name)
+    if name == "_C":  # not loaded yet, or not to be loaded: built for another torch, it would crash and not raise
+        registration = import_module("torch_neuronx._registration")
+        registration.register()
+        registration.raise_failure()
+        return import_module("torch_neuronx._C")
     if name == "__version__":
         from torch_neuronx import installed
 

@@ -5,9 +5,9 @@ read. It never raises, because an entry point that raises takes ``import torch``
 went wrong is kept, and raised when the device is first used.
 """
 
-from torch_neuronx import _registration
-
 
 def autoload() -> None:
     """Register device ``neuron`` once; further calls do nothing. Never raises."""
+    from torch_neuronx import _registration
+
     _registration.register()

@@ -1,14 +1,14 @@
-"""The steps that make ``neuron`` a device of PyTorch, in order, once per process."""
+"""The steps that make ``neuron`` a device of PyTorch, in order, once per process.
+
+Nothing here imports torch before :func:`register` runs: `import torch` calls it at its end, and whoever imported this
+module first would be met half-made.
+"""
 
 import importlib
 import importlib.util
 from types import ModuleType
 from typing import Any
 
-import torch
-from torch.utils.backend_registration import rename_privateuse1_backend
-
-from torch_neuronx import _compat
 from torch_neuronx.errors import BrokenInstallError, LegacyPackageError, NeuronError
 
 DEVICE = "neuron"
@@ -31,6 +31,13 @@ def register() -> None:
         return
     _State.registered = True
     try:
+        from torch.utils.backend_registration import rename_privateuse1_backend
+
+        rename_privateuse1_backend(DEVICE)
+    except Exception as error:  # another backend has the slot: leave it alone
+        _State.failure = error
+        return
+    try:
         core = _load_core()
     except Exception as error:  # whatever it is, `import torch` must survive it; first use raises it
         _State.failure = error
@@ -42,10 +49,22 @@ def register() -> None:
         _State.failure = error
 
 
+def raise_failure() -> None:
+    """Raise why the device cannot be used in this process, if it cannot."""
+    cause = _State.failure
+    if cause is None:
+        return
+    if isinstance(cause, NeuronError):
+        raise type(cause)(*cause.args)  # a fresh one each time: a raised one collects tracebacks
+    raise BrokenInstallError(f"Device neuron cannot be used: {cause!r}. Run `torch-neuronx doctor` for the details.")
+
+
 def _load_core() -> ModuleType:
     """Import the compiled core, after a look at what it was built for: the wrong torch would crash, not raise."""
+    import torch
+
     _refuse_legacy_package()
-    _check_build()
+    _check_build(torch.__version__)
     try:
         return importlib.import_module("torch_neuronx._C")
     except ImportError as error:
@@ -55,7 +74,7 @@ def _load_core() -> ModuleType:
         ) from error
 
 
-def _check_build() -> None:
+def _check_build(installed: str) -> None:
     try:
         from torch_neuronx import _build_info as built
     except ImportError:
@@ -63,10 +82,10 @@ def _check_build() -> None:
             "The compiled core of torch-neuronx is missing: this is a source tree that was not built. Build it with: "
             "python -m torch_neuronx.build packages/neuron-core"
         ) from None
-    mine, theirs = _minor(built.TORCH_VERSION), _minor(torch.__version__)
+    mine, theirs = _minor(built.TORCH_VERSION), _minor(installed)
     if mine != theirs:
         raise BrokenInstallError(
-            f"torch-neuronx was built for torch {mine}, but torch {torch.__version__} is installed. Install the "
+            f"torch-neuronx was built for torch {mine}, but torch {installed} is installed. Install the "
             f"matching release: pip install 'torch-neuronx=={theirs}.*', or torch: pip install 'torch=={mine}.*'"
         )
 
@@ -89,6 +108,7 @@ def _refuse_legacy_package() -> None:
 
 
 def _register(core: Any) -> None:
+    from torch_neuronx import _compat
     from torch_neuronx.device import _opening
 
     core.install(
@@ -98,7 +118,6 @@ def _register(core: Any) -> None:
         _opening.report_fallback,
         _opening.warn_float64,
     )
-    rename_privateuse1_backend(DEVICE)
     from torch_neuronx import device
 
     _compat.register_device_module(DEVICE, device)
@@ -108,46 +127,41 @@ def _register(core: Any) -> None:
 
 def _register_unusable() -> None:
     """Let ``neuron`` be named, and answer every use with the cause."""
+    from torch_neuronx import _compat
+
     try:
-        rename_privateuse1_backend(DEVICE)
         _compat.register_absent_backend()
         _compat.register_device_module(DEVICE, _unusable_module())
-    except Exception as error:  # another backend has the slot: keep both causes
+    except Exception as error:
         if _State.failure is not None:
-            _State.failure.add_note(f"Device 'neuron' could not be named either: {error}")
+            _State.failure.add_note(f"What stands in for the device could not be registered either: {error}")
 
 
 def _unusable_module() -> ModuleType:
     module = ModuleType("torch.neuron", "Device neuron, which cannot be used in this process.")
 
-    def raise_failure(*_: Any, **__: Any) -> Any:
-        raise _failure_again()
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise_failure()
 
     def missing(name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return raise_failure
+        return refuse
 
     module.is_available = lambda: False  # type: ignore[attr-defined]
     module.is_initialized = lambda: False  # type: ignore[attr-defined]
     module.device_count = lambda: 0  # type: ignore[attr-defined]
     module._is_in_bad_fork = lambda: False  # type: ignore[attr-defined]
     module.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]  # torch.manual_seed must keep working
-    module._lazy_init = raise_failure  # type: ignore[attr-defined]
+    module._lazy_init = refuse  # type: ignore[attr-defined]
     module.__getattr__ = missing  # type: ignore[method-assign]
     return module
 
 
-def _failure_again() -> Exception:
-    """A fresh exception each time: a raised one collects tracebacks."""
-    cause = _State.failure
-    if isinstance(cause, NeuronError):
-        return type(cause)(*cause.args).with_traceback(None)
-    return BrokenInstallError(f"Device neuron cannot be used: {cause!r}. Run `torch-neuronx doctor` for the details.")
-
-
 def _register_process_group_door() -> None:
     """Without the dist extra, make ``init_process_group("neuron")`` say how to install it."""
+    from torch_neuronx import _compat
+
     if importlib.util.find_spec("torch_neuronx_dist") is None:
         _compat.register_process_group(DEVICE, _refuse_process_group)
 
