@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
+from torch_neuronx.testing import isolation
 
 
 @dataclass(frozen=True)
@@ -31,21 +31,26 @@ class Finished:
 Fresh = Callable[..., Finished]
 
 
-@pytest.fixture(scope="session")
-def _processes() -> Iterator[IsolatedWorker]:
-    command = [sys.executable, "-W", "error", str(Path(__file__).with_name("fresh_processes.py"))]
-    with IsolatedWorker(command, time_limit=180) as worker:
-        yield worker
+def _serve(**environment: str) -> Iterator[Fresh]:
+    command = [sys.executable, "-W", "error", str(Path(__file__).with_name("fresh_processes.py")), isolation.__file__]
+    with isolation.IsolatedWorker(command, time_limit=240, environment=environment) as worker:
+
+        def run(code: str, *, seconds: float = 120, **environment: str) -> Finished:
+            case = {"code": textwrap.dedent(code), "environment": environment, "seconds": seconds}
+            outcome = worker.run(case)
+            assert outcome.verdict is isolation.Verdict.ANSWERED, outcome
+            return Finished(**outcome.answer)
+
+        yield run
 
 
 @pytest.fixture(scope="session")
-def fresh(_processes: IsolatedWorker) -> Fresh:
+def fresh() -> Iterator[Fresh]:
     """Run code in a process that has imported torch and nothing else, with more environment variables by keyword."""
+    yield from _serve()
 
-    def run(code: str, *, seconds: float = 120, **environment: str) -> Finished:
-        case = {"code": textwrap.dedent(code), "environment": environment, "seconds": seconds}
-        outcome = _processes.run(case)
-        assert outcome.verdict is Verdict.ANSWERED, outcome
-        return Finished(**outcome.answer)
 
-    return run
+@pytest.fixture(scope="session")
+def fresh_without_device() -> Iterator[Fresh]:
+    """The same, where torch was imported with its autoload turned off."""
+    yield from _serve(TORCH_DEVICE_BACKEND_AUTOLOAD="0")

@@ -1,9 +1,12 @@
 """Serves fresh processes: each case runs in a fork of this one, which has imported torch and never opened the device.
 
 A fork costs milliseconds where `import torch` costs seconds. Variables are read when the device is first used, so a
-case sees its own. Cases that are about importing itself start an interpreter of their own.
+case sees its own. With TORCH_DEVICE_BACKEND_AUTOLOAD=0 nothing of torch_neuronx is loaded before the case runs.
+
+    python fresh_processes.py <path of torch_neuronx/testing/isolation.py>
 """
 
+import importlib.util
 import os
 import signal
 import sys
@@ -14,9 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from torch_neuronx.testing.isolation import serve
-
-assert not torch.neuron.is_initialized()
+assert not hasattr(torch, "neuron") or not torch.neuron.is_initialized()
 
 
 def child(code: str, environment: dict[str, str], output: int, errors: int) -> NoReturn:
@@ -62,5 +63,16 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         return {"status": status, "out": output.read().decode(), "err": errors.read().decode()}
 
 
+def load(path: str) -> Any:
+    """Load a module by its file: importing its package would register the device."""
+    spec = importlib.util.spec_from_file_location("isolation", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["isolation"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 if __name__ == "__main__":
-    serve(run)
+    load(sys.argv[1]).serve(run)
