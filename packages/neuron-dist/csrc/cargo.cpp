@@ -147,7 +147,7 @@ TensorLists Cargo::load(const TensorLists& lists, Access access) {
   return loaded;
 }
 
-at::Tensor Cargo::load_flat(const TensorList& parts) {
+at::Tensor Cargo::load_flat(const TensorList& parts, Access access) {
   int64_t count = 0;
   for (const auto& part : parts) {
     admit(part);
@@ -158,10 +158,17 @@ at::Tensor Cargo::load_flat(const TensorList& parts) {
   auto buffer = at::empty({count}, at::TensorOptions().dtype(buffer_dtype(*dtype_)));
   int64_t offset = 0;
   for (const auto& part : parts) {
-    buffer.narrow(0, offset, part.numel()).view(part.sizes()).copy_(cpu_alias(part));
+    if (reads(access)) {
+      buffer.narrow(0, offset, part.numel()).view(part.sizes()).copy_(cpu_alias(part));
+    }
+    if (writes(access)) {
+      deliver(buffer, offset, part);
+    }
     offset += part.numel();
   }
-  plan_->before(buffer);
+  if (plan_ && reads(access)) {
+    plan_->before(buffer);
+  }
   return buffer;
 }
 

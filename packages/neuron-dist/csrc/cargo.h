@@ -53,9 +53,9 @@ class Cargo {
   TensorList load(const TensorList& tensors, Access access);
   TensorLists load(const TensorLists& lists, Access access);
 
-  /// Reads `parts`, end to end and in the dtype of the reduction, into one new buffer. The carrier gets its
-  /// carried_view.
-  at::Tensor load_flat(const TensorList& parts);
+  /// One new buffer, in the dtype of the reduction if there is one, for `parts` end to end: they are read into it, or
+  /// written from it on completion. The carrier gets its carried_view.
+  at::Tensor load_flat(const TensorList& parts, Access access);
   /// On completion the values of `buffer` from `offset` on go to `destination`. `buffer` is one of load_flat.
   void deliver(const at::Tensor& buffer, int64_t offset, const at::Tensor& destination);
 

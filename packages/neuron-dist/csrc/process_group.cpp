@@ -29,6 +29,14 @@ TensorList flatten(const TensorLists& lists) {
   return flat;
 }
 
+std::vector<int64_t> element_counts(const TensorList& tensors) {
+  std::vector<int64_t> counts;
+  for (const auto& tensor : tensors) {
+    counts.push_back(tensor.numel());
+  }
+  return counts;
+}
+
 void check_single(const char* op, const TensorList& tensors) {
   TORCH_CHECK_VALUE(tensors.size() == 1, op, " takes one tensor per rank, got ", tensors.size(), ".");
 }
@@ -250,7 +258,7 @@ WorkPtr ProcessGroupNeuron::reduce_and_keep(
   carried_options.timeout = options.timeout;
   carried_options.asyncOp = options.asyncOp;
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
-  auto buffer = cargo->load_flat(parts);
+  auto buffer = cargo->load_flat(parts, Access::Read);
   TensorList outputs;
   for (const auto& slice : slices) {
     cargo->deliver(buffer, slice.offset, slice.destination);
@@ -341,11 +349,24 @@ WorkPtr ProcessGroupNeuron::alltoall_base(
       {output});
 }
 
+// Through two flat buffers, because Gloo's own form for lists takes tensors of one size only.
 WorkPtr ProcessGroupNeuron::alltoall(TensorList& outputs, TensorList& inputs, const c10d::AllToAllOptions& options) {
+  const auto ranks = static_cast<size_t>(getSize());
+  TORCH_CHECK_VALUE(
+      outputs.size() == ranks && inputs.size() == ranks,
+      "all_to_all over ",
+      ranks,
+      " ranks got ",
+      inputs.size(),
+      " inputs and ",
+      outputs.size(),
+      " outputs.");
   auto cargo = cargo_for_move();
-  auto sources = cargo->load(inputs, Access::Read);
-  auto targets = cargo->load(outputs, Access::Write);
-  return collective(OpType::ALLTOALL, carrier_->alltoall(targets, sources, options), cargo, outputs);
+  auto source = carried_view(cargo->load_flat(inputs, Access::Read));
+  auto target = carried_view(cargo->load_flat(outputs, Access::Write));
+  auto sent = element_counts(inputs);
+  auto received = element_counts(outputs);
+  return collective(OpType::ALLTOALL, carrier_->alltoall_base(target, source, received, sent, options), cargo, outputs);
 }
 
 WorkPtr ProcessGroupNeuron::send(TensorList& tensors, int destination, int tag) {

@@ -13,23 +13,37 @@ from ranks.world import World
 SIZES = (2, 4)
 
 
-@pytest.fixture(scope="session")
-def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, World]]:
-    opened: dict[int, World] = {}
-    try:
-        for size in SIZES:
-            opened[size] = World(size, tmp_path_factory.mktemp("worlds"))
-        yield opened
-    finally:
-        for world in opened.values():
+class Worlds:
+    """The pools of a session by number of ranks; one that broke is replaced."""
+
+    def __init__(self, factory: pytest.TempPathFactory) -> None:
+        self._factory = factory
+        self._open: dict[int, World] = {}
+
+    def of(self, size: int) -> World:
+        if size in self._open and self._open[size].broken:
+            self._open.pop(size).close()
+        if size not in self._open:
+            self._open[size] = World(size, self._factory.mktemp("world"))
+        return self._open[size]
+
+    def close(self) -> None:
+        for world in self._open.values():
             world.close()
 
 
+@pytest.fixture(scope="session")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worlds]:
+    opened = Worlds(tmp_path_factory)
+    yield opened
+    opened.close()
+
+
 @pytest.fixture(params=SIZES, ids=lambda size: f"{size}ranks")
-def world(request: pytest.FixtureRequest, worlds: dict[int, World]) -> World:
-    return worlds[request.param]
+def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
+    return worlds.of(request.param)
 
 
 @pytest.fixture
-def pair(worlds: dict[int, World]) -> World:
-    return worlds[2]
+def pair(worlds: Worlds) -> World:
+    return worlds.of(2)

@@ -13,12 +13,14 @@ _REBUILD = "Reinstall it with: pip install --force-reinstall --no-deps torch-neu
 def load() -> ModuleType:
     """Return the extension module, ready for use.
 
-    Raises BrokenInstallError when it was not built, was built for another torch, or does not load.
+    Raises BrokenInstallError when it was not built, was built for another torch, or does not load; and what keeps
+    the device itself from being used.
     """
     import torch
 
     from torch_neuronx_dist.carrier import make_carrier
 
+    torch.get_device_module("neuron").current_device()  # where the core cannot be used, this raises why
     try:
         built_for = import_module("torch_neuronx_dist._build_info").TORCH_VERSION
     except ModuleNotFoundError as error:

@@ -14,6 +14,8 @@ import torch.multiprocessing as mp
 BACKENDS = "cpu:gloo,neuron:neuron"
 _START_LIMIT = 180
 _CALL_LIMIT = 90
+_GRACE = 2
+"""Seconds the other ranks get once one has failed: most often they wait for it."""
 
 
 class RankError(AssertionError):
@@ -25,6 +27,7 @@ class World:
 
     def __init__(self, size: int, folder: Path, environment: dict[str, str] | None = None) -> None:
         self.size = size
+        self.broken = False  # after an error the ranks are out of step
         context = mp.get_context("spawn")
         store = folder / f"store_{size}"
         self._pipes: list[Connection] = []
@@ -49,14 +52,16 @@ class World:
     def _collect(self, limit: float) -> list[Any]:
         results, errors = [], []
         for rank, pipe in enumerate(self._pipes):
+            patience = _GRACE if errors else limit
             try:
-                fine, result = pipe.recv() if pipe.poll(limit) else (False, f"no answer within {limit} s")
+                fine, result = pipe.recv() if pipe.poll(patience) else (False, f"no answer within {patience} s")
             except EOFError:
                 fine, result = False, "the process died"
             results.append(result)
             if not fine:
                 errors.append(f"rank {rank}: {result}")
         if errors:
+            self.broken = True
             raise RankError("\n".join(errors))
         return results
 
@@ -65,9 +70,10 @@ class World:
         for pipe in self._pipes:
             pipe.close()
         for process in self._processes:
-            process.join(20)
+            process.join(0 if self.broken else 20)
             if process.exitcode is None:
                 process.kill()
+                process.join()
 
     def __enter__(self) -> Self:
         return self

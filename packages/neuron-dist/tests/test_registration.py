@@ -1,0 +1,246 @@
+"""How the backend gets into torch.distributed, and what a user sees when something is wrong. Fresh interpreters."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+
+def fresh(program: str, **environment: str) -> str:
+    """Run ``program`` in a new interpreter and return what it printed."""
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+ALONE = """
+import torch, torch.distributed as dist
+def start(**options):
+    dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1, **options)
+"""
+
+
+def test_import_torch_is_enough() -> None:
+    printed = fresh(
+        """
+        import torch, sys, json
+        import torch.distributed as dist
+        loaded = [name for name in sys.modules if name.startswith("torch_neuronx_dist")]
+        print(json.dumps([
+            "neuron" in dist.Backend.backend_list,
+            dist.Backend.default_device_backend_map["neuron"],
+            dist.Backend.backend_capability["neuron"],
+            "torch_neuronx_dist._C" in loaded,
+            torch.neuron.is_initialized(),
+        ]))
+        """
+    )
+    assert json.loads(printed) == [True, "neuron", ["neuron"], False, False]
+
+
+@pytest.mark.parametrize(
+    "options",
+    ['backend="neuron"', 'backend="cpu:gloo,neuron:neuron"', 'device_id=torch.device("neuron", 0)'],
+)
+def test_every_way_to_ask_for_it(options: str) -> None:
+    program = ALONE + textwrap.dedent(
+        f"""
+        start({options})
+        tensor = torch.ones(2, device="neuron")
+        dist.all_reduce(tensor)
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to("neuron"))
+        model(tensor).sum().backward()
+        print(tensor.tolist(), type(dist.group.WORLD._get_backend(torch.device("neuron"))).__name__)
+        dist.destroy_process_group()
+        """
+    )
+    assert fresh(program) == "[1.0, 1.0] ProcessGroupNeuron"
+
+
+def test_order_and_repetition_of_registrations_do_not_matter() -> None:
+    printed = fresh(
+        """
+        import torch, torch.distributed as dist
+        import torch_neuronx, torch_neuronx_dist
+        from torch_neuronx._autoload import autoload as core
+        from torch_neuronx_dist._autoload import autoload
+        first = dist.Backend._plugins["NEURON"].creator_fn
+        for call in (autoload, core, torch_neuronx_dist.register, core, autoload):
+            call()
+        print(dist.Backend._plugins["NEURON"].creator_fn is first, dist.Backend.backend_list.count("neuron"))
+        """
+    )
+    assert printed == "True 1"
+
+
+def test_by_hand_where_autoload_is_off() -> None:
+    program = (
+        ALONE
+        + """
+import torch_neuronx_dist
+torch_neuronx_dist.register()
+start(backend="neuron")
+tensor = torch.ones(1, device="neuron")
+dist.all_reduce(tensor)
+print(tensor.item())
+dist.destroy_process_group()
+"""
+    )
+    assert fresh(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "1.0"
+
+
+def test_autoload_survives_what_goes_wrong() -> None:
+    printed = fresh(
+        """
+        import logging, sys
+        import torch, torch.distributed as dist
+        from torch_neuronx_dist import _autoload, backend
+        _autoload._called = False
+        def broken(*_, **__):
+            raise OSError("no disk")
+        dist.Backend.register_backend = broken
+        logging.basicConfig(stream=sys.stdout, format="%(message)s")
+        _autoload.autoload()
+        print("alive")
+        """
+    )
+    assert printed.startswith("The torch.distributed backend 'neuron' could not be registered.")
+    assert "no disk" in printed
+    assert printed.endswith("alive")
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ("sys.modules['torch_neuronx_dist._build_info'] = None", "without its compiled part"),
+        ("import torch_neuronx_dist._build_info as b; b.TORCH_VERSION = '2.99.0'", "compiled for torch 2.99.0"),
+        ("sys.modules['torch_neuronx_dist._C'] = None", "does not load"),
+    ],
+    ids=["missing", "another-torch", "unloadable"],
+)
+def test_a_broken_install_says_so_at_first_use(damage: str, says: str) -> None:
+    program = ALONE + textwrap.dedent(
+        f"""
+        import sys
+        {damage}
+        try:
+            start(backend="neuron")
+        except ImportError as error:
+            print(type(error).__name__, error)
+        """
+    )
+    printed = fresh(program)
+    assert printed.startswith("BrokenInstallError")
+    assert says in printed
+    assert "pip install --force-reinstall" in printed
+
+
+def test_options_of_another_backend_are_refused() -> None:
+    program = ALONE + textwrap.dedent(
+        """
+        try:
+            start(backend="neuron", pg_options=object())
+        except TypeError as error:
+            print(error)
+        """
+    )
+    assert "pg_options for backend 'neuron' are of type object" in fresh(program)
+
+
+def test_split_groups_and_outsiders(tmp_path: Path) -> None:
+    """Groups split from one with a bound device, beside a Gloo part that shares their store; under torchrun."""
+    script = tmp_path / "split.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import copy
+            import torch, torch.distributed as dist
+
+            dist.init_process_group("cpu:gloo,neuron:neuron", device_id=torch.device("neuron", 0))
+            rank = dist.get_rank()
+            group = dist.split_group(split_ranks=[[0, 1], [2, 3]])
+            for device in ("cpu", "neuron"):
+                tensor = torch.full((2,), rank + 1.0, device=device)
+                dist.all_reduce(tensor, group=group)
+                assert tensor.tolist() == [3.0 if rank < 2 else 7.0] * 2, tensor
+            backend = group._get_backend(torch.device("neuron"))
+            assert backend.supports_splitting
+            options = copy.deepcopy(backend.options)
+            assert list(options.global_ranks_in_group) == ([0, 1] if rank < 2 else [2, 3])
+            outside = dist.new_group([0, 2])  # ranks 1 and 3 are not asked for anything
+            if rank in (0, 2):
+                tensor = torch.ones(1, device="neuron")
+                dist.all_reduce(tensor, group=outside)
+                assert tensor.item() == 2
+            dist.barrier()
+            dist.destroy_process_group()
+            print(f"rank {rank} is done", flush=True)
+            """
+        )
+    )
+    assert torchrun(4, script).count("is done") == 4
+
+
+def test_the_smoke_test_of_a_user(tmp_path: Path) -> None:
+    script = tmp_path / "smoke.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import torch
+            import torch.distributed as dist
+
+            dist.init_process_group(backend="neuron")
+            try:
+                tensor = torch.ones(1, device=torch.device("neuron")) * (dist.get_rank() + 1)
+                dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
+                print(f"sum is {tensor.item()}", flush=True)
+            finally:
+                dist.destroy_process_group()
+            """
+        )
+    )
+    assert torchrun(2, script).count("sum is 3.0") == 2
+
+
+def test_a_rank_that_leaves_ends_the_others_wait(tmp_path: Path) -> None:
+    script = tmp_path / "leave.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, sys
+            import torch, torch.distributed as dist
+
+            dist.init_process_group("neuron")
+            tensor = torch.ones(1, device="neuron")
+            dist.all_reduce(tensor)
+            if dist.get_rank() == 1:
+                os._exit(0)
+            try:
+                dist.all_reduce(tensor)
+            except RuntimeError as error:
+                print("raised", flush=True)
+            os._exit(0)
+            """
+        )
+    )
+    assert "raised" in torchrun(2, script)
+
+
+def torchrun(ranks: int, script: Path) -> str:
+    """Run a script under torchrun on this machine and return what its ranks printed."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(script)]
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
