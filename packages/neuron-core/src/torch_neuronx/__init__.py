@@ -43,7 +43,6 @@ _NAMES = {
 }
 _MODULES = frozenset(
     {
-        "compiler",
         "config",
         "distributed",
         "errors",
