@@ -30,6 +30,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
+        """Neuron's time over the CPU's."""
         return self.neuron / self.cpu
 
 
@@ -76,6 +77,7 @@ def calls(device: str) -> dict[str, Call]:
 
 
 def microseconds(call: Call, repeats: int) -> float:
+    """Time one call, as the mean over ``repeats``."""
     start = time.perf_counter()
     for _ in range(repeats):
         call()
@@ -83,6 +85,7 @@ def microseconds(call: Call, repeats: int) -> float:
 
 
 def measure(rounds: int, repeats: int) -> list[Row]:
+    """Time every call on both devices in turns."""
     on_cpu, on_neuron = calls("cpu"), calls("neuron")
     rows = []
     for name, cpu_call in on_cpu.items():
@@ -94,6 +97,7 @@ def measure(rounds: int, repeats: int) -> list[Row]:
 
 
 def main() -> None:
+    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=2000)
