@@ -157,6 +157,20 @@ def test_options_of_another_backend_are_refused() -> None:
     assert "pg_options for backend 'neuron' are of type object" in fresh(program)
 
 
+@pytest.mark.parametrize(("relaxed", "kept"), [("0", False), ("1", True)])
+def test_float64_is_reduced_in_full_only_where_the_emulation_is_relaxed(relaxed: str, kept: bool) -> None:
+    program = ALONE + textwrap.dedent(
+        """
+        start(backend="neuron")
+        tensor = torch.tensor([1 + 2**-40], dtype=torch.float64).to("neuron")
+        dist.all_reduce(tensor)
+        print(tensor.cpu().item() == 1 + 2**-40)
+        dist.destroy_process_group()
+        """
+    )
+    assert fresh(program, TORCH_NEURONX_EMULATOR_RELAXED=relaxed) == str(kept)
+
+
 def test_split_groups_and_outsiders(tmp_path: Path) -> None:
     """Groups split from one with a bound device, beside a Gloo part that shares their store; under torchrun."""
     script = tmp_path / "split.py"
