@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from torch_neuronx_cache import Cache, CacheKey, Settings, Verdict
@@ -42,7 +43,7 @@ def write_forever(settings: Settings, contents: dict[int, bytes], seed: int, rea
         if action < 0.6:
             cache.put(key_of(number), contents[number])
         elif action < 0.9:
-            cache.get_or_create(key_of(number), lambda number=number: contents[number])
+            cache.get_or_create(key_of(number), partial(contents.__getitem__, number))
         else:
             cache.release(key_of(number))
             if cache.store:
