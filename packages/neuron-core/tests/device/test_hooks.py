@@ -1,5 +1,7 @@
 """The hooks, by way of what PyTorch builds on them: `torch.accelerator` works unchanged."""
 
+import gc
+
 import pytest
 import torch
 
@@ -37,7 +39,9 @@ def test_streams() -> None:
 
 
 def test_memory() -> None:
+    gc.collect()
     torch.accelerator.empty_cache()
+    torch.accelerator.empty_host_cache()
     before = torch.accelerator.memory_allocated()
     tensor = torch.empty(2**20, device="neuron")
     assert torch.accelerator.memory_allocated() - before == torch.neuron.memory_allocated() - before == tensor.nbytes

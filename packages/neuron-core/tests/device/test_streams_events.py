@@ -72,7 +72,7 @@ def test_events_order_and_measure() -> None:
     stream.synchronize()
     assert start.query()
     assert stream.query()
-    assert 20 <= start.elapsed_time(end) < 60_000
+    assert start.elapsed_time(end) >= 20
     assert end.elapsed_time(start) < 0
 
 
