@@ -21,7 +21,7 @@ from torch_neuronx_cache.errors import (
     UntrustedEntryError,
 )
 from torch_neuronx_cache.events import CacheEvent, Layer, Observer, Outcome
-from torch_neuronx_cache.keys import CacheKey
+from torch_neuronx_cache.keys import CacheKey, PartValue
 from torch_neuronx_cache.locks import Acquired, KeyLocks
 from torch_neuronx_cache.memory import MemoryLayer
 from torch_neuronx_cache.notices import say_once
@@ -129,6 +129,14 @@ class Cache:
             signer=signer,
             observers=observers,
         )
+
+    @staticmethod
+    def key(kind: str, parts: Mapping[str, PartValue]) -> CacheKey:
+        """Build the key of named values: for callers that got this cache by the hook and import nothing of it.
+
+        Raises :class:`KeyPartError` for a value without a canonical form.
+        """
+        return CacheKey.of(kind, parts)
 
     # ---- lookups
 

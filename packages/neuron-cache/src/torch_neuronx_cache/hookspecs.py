@@ -66,7 +66,7 @@ def torch_neuronx_open_cache(kind: str, observer: Callable[[CacheEvent], object]
 
     :param kind: ``neff`` or ``hlo``.
     :param observer: Receives every event of this cache, or ``None``.
-    :return: An object with :meth:`Cache.get_or_create <torch_neuronx_cache.Cache.get_or_create>` and the other
+    :return: An object with :meth:`Cache.key <torch_neuronx_cache.Cache.key>`, ``get_or_create`` and the other
         methods of :class:`~torch_neuronx_cache.Cache`, or ``None`` to leave the kind to others.
 
     Example::

@@ -7,6 +7,7 @@ from torch_neuronx.events import CacheLayer, CacheLookedUp
 from torch_neuronx.runtimes.interface import Executable, Runtime
 from torch_neuronx_compile.artifacts import keep_artifact
 from torch_neuronx_compile.compilers.compile import compile_program
+from torch_neuronx_compile.compilers.neff_store import find_or_compile
 from torch_neuronx_compile.compilers.select import select_compiler
 from torch_neuronx_compile.unit import LoweredProgram
 
@@ -27,8 +28,8 @@ def load(lowered: LoweredProgram, runtime: Runtime, core: int) -> tuple[Executab
     plugins.notify(CacheLookedUp(lowered.key, CacheLayer.MEMORY, found is not None, 0.0))
     if found is not None:
         return found, False
-    compiled = compile_program(lowered, runtime)
-    keep_artifact(lowered.unit.name, "program.neff", compiled.neff)
-    executable = runtime.load(compiled.neff, core)
+    neff, made = find_or_compile(lowered, compiler, layout, lambda: compile_program(lowered, runtime).neff)
+    keep_artifact(lowered.unit.name, "program.neff", neff)
+    executable = runtime.load(neff, core)
     with _lock:
-        return _loaded.setdefault(key, executable), True
+        return _loaded.setdefault(key, executable), made

@@ -49,3 +49,11 @@ class ExecutableLoader(Protocol):
 
     def load(self, neff: Neff, core: int) -> Executable:
         """Return an executable for device index ``core``, or raise :class:`NEFFExecutionError`."""
+
+
+@runtime_checkable
+class HostDependent(Protocol):
+    """A compiler whose code depends on the machine that compiles it."""
+
+    def host(self) -> Mapping[str, str]:
+        """Return named parts for cache keys: what a machine must have in common to run the code."""

@@ -1,12 +1,14 @@
 """The compiler ``emulator``: it makes NEFFs that the emulator runs, and runs them for it."""
 
 import json
+from collections.abc import Mapping
 from importlib import metadata
 
 from torch_neuronx import neff
 from torch_neuronx.compilers import CompileRequest
 from torch_neuronx.errors import NEFFCompilationError, NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable
+from torch_neuronx_compile.compilers.emulator.host import host_features
 from torch_neuronx_compile.worker.client import WorkerError, worker
 
 PROGRAM = "program.stablehlo"
@@ -25,6 +27,10 @@ class EmulatorCompiler:
     def version(self) -> str:
         """Return the versions of what decides the code: this package and XLA."""
         return f"{metadata.version('torch-neuronx-compile')}+jaxlib.{metadata.version('jaxlib')}"
+
+    def host(self) -> Mapping[str, str]:
+        """Return the class of this machine's processor: XLA compiles for it, and its code runs on no lesser one."""
+        return {"host features": host_features()}
 
     def compile(self, request: CompileRequest) -> bytes:
         """Compile in the worker; raises :class:`NEFFCompilationError` with XLA's words."""
