@@ -113,8 +113,8 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, str]
         yield f"- `{name}`, {dtype}: rtol {tolerance.rtol:g}, atol {tolerance.atol:g}; {tolerance.reason}"
     yield "- float64 results of every entry, which the target computes in float32: float32's tolerance"
     yield ""
-    yield "Called in one way on both devices, because PyTorch itself looks at the device's name: `tensor_split` (indices on"
-    yield "the CPU), `nn.functional.linear_cross_entropy` (the arithmetic that it chooses for the CPU)."
+    yield "Called in one way on both devices, because PyTorch itself looks at the device's name: `tensor_split`"
+    yield "(indices on the CPU), `nn.functional.linear_cross_entropy` (the arithmetic that it chooses for the CPU)."
     yield ""
     drawn = sorted({name for results in by_dtype.values() for name in results if results[name]["without_values"]})
     yield f"Entries with samples that were compared without elements: {', '.join(f'`{name}`' for name in drawn)}."
