@@ -1,5 +1,7 @@
 """Selection of a runtime, and the emulator's."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -125,3 +127,27 @@ class TestEmulator:
         executable = EmulatorRuntime().load(compiled, 0)
         assert isinstance(executable, Echo)
         assert executable.files == {"program": b"module"}
+
+
+def test_backward_runs_in_the_thread_that_opened_the_device() -> None:
+    script = """
+import threading, torch
+x = torch.ones(2, device="neuron", requires_grad=True)
+assert not torch.autograd.is_multithreading_enabled()
+seen = []
+class Spy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+    @staticmethod
+    def backward(ctx, grad):
+        seen.append(threading.get_ident())
+        return grad * 2
+Spy.apply(x).sum().backward()
+assert seen == [threading.get_ident()]
+assert x.grad.tolist() == [2, 2]
+with torch.autograd.set_multithreading_enabled(True):
+    Spy.apply(x).sum().backward()
+assert seen[1] != seen[0]
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=120)

@@ -88,6 +88,7 @@ def open_device() -> None:
                 f"{config.RUNTIME.name}=emulator to use device neuron on this machine's CPU."
             )
         cores = runtime.layout()
+        runtime.enter_thread()
         allocator = _allocator_settings()
         relaxed = config.get(config.EMULATOR_RELAXED)
         track_ops = config.get(config.TRACK_OPS)

@@ -20,6 +20,16 @@ class EmulatorRuntime(Runtime):
         """Say yes: it needs nothing but this machine."""
         return Availability(True)
 
+    def enter_thread(self) -> None:
+        """Let ``backward()`` run in the thread that calls it, as it does for CPU tensors.
+
+        Kernels use the calling thread's OpenMP workers. A device thread of autograd would bring workers of its own, and
+        the two teams would take turns on the same processors: forward, backward and optimizer all became slower.
+        """
+        import torch
+
+        torch.autograd.set_multithreading_enabled(False)
+
     def layout(self) -> CoreLayout:
         """Return the emulated cores, with the memory that ``TORCH_NEURONX_EMULATOR_HBM_BYTES`` sets."""
         layout = core_layout()

@@ -75,6 +75,9 @@ class Runtime(ABC):
     def available(self) -> Availability:
         """Say whether the runtime can start here. Opens nothing and does not raise."""
 
+    def enter_thread(self) -> None:  # noqa: B027 - a runtime may have nothing to prepare
+        """Prepare the thread that opens the device; called once, before the first tensor. Does nothing by default."""
+
     @abstractmethod
     def layout(self) -> CoreLayout:
         """Return the cores that this process sees.
