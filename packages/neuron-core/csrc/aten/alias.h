@@ -43,6 +43,19 @@ inline at::Tensor borrow_alias(const at::Tensor& tensor) {
   return at::Tensor(std::move(alias));
 }
 
+// The same with the conjugate and negative bits, for kernels that honour them.
+inline at::Tensor borrow_alias_with_bits(const at::Tensor& tensor) {
+  auto alias = borrow_alias(tensor);
+  auto* impl = alias.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(tensor.is_conj())) {
+    impl->_set_conj(true);
+  }
+  if (C10_UNLIKELY(tensor.is_neg())) {
+    impl->_set_neg(true);
+  }
+  return alias;
+}
+
 // The same, keeping the memory alive: for callers that hold on to it. Carries the conjugate and negative bits.
 // Shape, strides, dtype as the device tensor's. Raises when `tensor` is not on device neuron.
 at::Tensor cpu_alias(const at::Tensor& tensor);

@@ -291,13 +291,7 @@ struct BoxedCall {
       auto passed = narrow && tensor.scalar_type() == c10::ScalarType::Double ? host.to(c10::ScalarType::Float) : host;
       return keep(tensor, std::move(host), std::move(passed), written);
     }
-    auto alias = borrow_alias(tensor);
-    if (tensor.is_conj()) {
-      alias.unsafeGetTensorImpl()->_set_conj(true);
-    }
-    if (tensor.is_neg()) {
-      alias.unsafeGetTensorImpl()->_set_neg(true);
-    }
+    auto alias = borrow_alias_with_bits(tensor);
     auto passed = narrow && tensor.scalar_type() == c10::ScalarType::Double ? alias.to(c10::ScalarType::Float) : alias;
     return keep(tensor, std::move(alias), std::move(passed), written);
   }

@@ -299,6 +299,13 @@ struct Kernel<Op, Result(Args...)> {
   }
 };
 
+// What every `Op` has beside its name, schema and function: `struct AddOp : Operator<AddOp> { ... }`.
+template <class Op>
+struct Operator {
+  static inline OpInfo* info = nullptr;
+  static inline const c10::OperatorHandle* handle = nullptr;
+};
+
 // Registers Kernel<Op> under the operator's name.
 template <class Op>
 void register_kernel(torch::Library& library) {

@@ -147,18 +147,8 @@ at::Tensor efficientzerotensor(
 
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
-at::Tensor with_bits(const at::Tensor& tensor) {
-  if (!is_neuron(tensor)) {
-    return tensor;
-  }
-  auto alias = borrow_alias(tensor);
-  if (tensor.is_conj()) {
-    alias.unsafeGetTensorImpl()->_set_conj(true);
-  }
-  if (tensor.is_neg()) {
-    alias.unsafeGetTensorImpl()->_set_neg(true);
-  }
-  return alias;
+at::Tensor host_side(const at::Tensor& tensor) {
+  return is_neuron(tensor) ? borrow_alias_with_bits(tensor) : tensor;
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bool non_blocking) {
@@ -166,8 +156,8 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& destination, bo
   ensure_usable();
   const auto device = is_neuron(destination) ? destination.device().index() : source.device().index();
   const KernelScope scope(device);
-  auto from = with_bits(source);
-  auto to = with_bits(destination);
+  auto from = host_side(source);
+  auto to = host_side(destination);
   const bool arrives_as_double =
       is_neuron(destination) && destination.scalar_type() == c10::ScalarType::Double && !policy().relaxed;
   const bool holds_float32 = is_neuron(source) && source.scalar_type() == c10::ScalarType::Double;
@@ -198,7 +188,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& dest
 at::Scalar local_scalar_dense(const at::Tensor& tensor) {
   ensure_usable();
   const KernelScope scope(tensor.device().index());
-  return with_bits(tensor).item();
+  return host_side(tensor).item();
 }
 
 // ---- views and storages ---------------------------------------------------------------------------------------------

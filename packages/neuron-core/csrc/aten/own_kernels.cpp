@@ -74,28 +74,22 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
   return {std::move(output), std::move(mask)};
 }
 
-struct ConvolutionOp {
+struct ConvolutionOp : Operator<ConvolutionOp> {
   static constexpr const char* name = "convolution_overrideable";
   using schema = at::_ops::convolution_overrideable::schema;
   static constexpr schema* cpu = &convolution;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
-struct ConvolutionBackwardOp {
+struct ConvolutionBackwardOp : Operator<ConvolutionBackwardOp> {
   static constexpr const char* name = "convolution_backward_overrideable";
   using schema = at::_ops::convolution_backward_overrideable::schema;
   static constexpr schema* cpu = &convolution_backward;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
-struct NativeDropoutOp {
+struct NativeDropoutOp : Operator<NativeDropoutOp> {
   static constexpr const char* name = "native_dropout";
   using schema = at::_ops::native_dropout::schema;
   static constexpr schema* cpu = &native_dropout;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
 } // namespace

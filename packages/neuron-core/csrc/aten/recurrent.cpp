@@ -97,36 +97,28 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_
   return {std::move(grad_input), std::move(grad_hidden), grad_hy * z, std::move(input_bias), std::move(hidden_bias)};
 }
 
-struct LstmCellOp {
+struct LstmCellOp : Operator<LstmCellOp> {
   static constexpr const char* name = "_thnn_fused_lstm_cell";
   using schema = at::_ops::_thnn_fused_lstm_cell::schema;
   static constexpr schema* cpu = &lstm_cell;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
-struct LstmCellBackwardOp {
+struct LstmCellBackwardOp : Operator<LstmCellBackwardOp> {
   static constexpr const char* name = "_thnn_fused_lstm_cell_backward_impl";
   using schema = at::_ops::_thnn_fused_lstm_cell_backward_impl::schema;
   static constexpr schema* cpu = &lstm_cell_backward;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
-struct GruCellOp {
+struct GruCellOp : Operator<GruCellOp> {
   static constexpr const char* name = "_thnn_fused_gru_cell";
   using schema = at::_ops::_thnn_fused_gru_cell::schema;
   static constexpr schema* cpu = &gru_cell;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
-struct GruCellBackwardOp {
+struct GruCellBackwardOp : Operator<GruCellBackwardOp> {
   static constexpr const char* name = "_thnn_fused_gru_cell_backward";
   using schema = at::_ops::_thnn_fused_gru_cell_backward::schema;
   static constexpr schema* cpu = &gru_cell_backward;
-  static inline OpInfo* info = nullptr;
-  static inline const c10::OperatorHandle* handle = nullptr;
 };
 
 } // namespace

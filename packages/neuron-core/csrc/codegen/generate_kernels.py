@@ -133,12 +133,10 @@ def cpp_source(kernels: list[HotKernel]) -> str:
     lines += ["", "namespace torch_neuronx {", "namespace {", ""]
     for k in kernels:
         lines += [
-            f"struct {k.schema}_op {{",
+            f"struct {k.schema}_op : Operator<{k.schema}_op> {{",
             f'  static constexpr const char* name = "{k.operator}";',
             f"  using schema = at::_ops::{k.schema}::schema;",
             f"  static constexpr schema* cpu = static_cast<schema*>({k.function});",
-            "  static inline OpInfo* info = nullptr;",
-            "  static inline const c10::OperatorHandle* handle = nullptr;",
             "};",
             "",
         ]

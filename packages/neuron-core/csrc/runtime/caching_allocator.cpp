@@ -73,6 +73,24 @@ void update(c10::CachingAllocator::StatArray& stats, Pool pool, size_t amount, b
   }
 }
 
+template <class Function>
+void for_each_stat(c10::CachingDeviceAllocator::DeviceStats& stats, Function&& function) {
+  for (auto* group :
+       {&stats.allocation,
+        &stats.segment,
+        &stats.active,
+        &stats.inactive_split,
+        &stats.allocated_bytes,
+        &stats.reserved_bytes,
+        &stats.active_bytes,
+        &stats.inactive_split_bytes,
+        &stats.requested_bytes}) {
+    for (auto& stat : *group) {
+      function(stat);
+    }
+  }
+}
+
 } // namespace
 
 CachingAllocator::CachingAllocator() = default;
@@ -497,20 +515,7 @@ void CachingAllocator::resetAccumulatedStats(c10::DeviceIndex device) {
   auto& owner = core(checked_index(device));
   std::lock_guard<std::mutex> lock(owner.mutex);
   auto& stats = owner.stats;
-  for (auto* group :
-       {&stats.allocation,
-        &stats.segment,
-        &stats.active,
-        &stats.inactive_split,
-        &stats.allocated_bytes,
-        &stats.reserved_bytes,
-        &stats.active_bytes,
-        &stats.inactive_split_bytes,
-        &stats.requested_bytes}) {
-    for (auto& stat : *group) {
-      stat.reset_accumulated();
-    }
-  }
+  for_each_stat(stats, [](auto& stat) { stat.reset_accumulated(); });
   stats.num_alloc_retries = 0;
   stats.num_ooms = 0;
   stats.num_device_alloc = 0;
@@ -521,20 +526,7 @@ void CachingAllocator::resetPeakStats(c10::DeviceIndex device) {
   auto& owner = core(checked_index(device));
   std::lock_guard<std::mutex> lock(owner.mutex);
   auto& stats = owner.stats;
-  for (auto* group :
-       {&stats.allocation,
-        &stats.segment,
-        &stats.active,
-        &stats.inactive_split,
-        &stats.allocated_bytes,
-        &stats.reserved_bytes,
-        &stats.active_bytes,
-        &stats.inactive_split_bytes,
-        &stats.requested_bytes}) {
-    for (auto& stat : *group) {
-      stat.reset_peak();
-    }
-  }
+  for_each_stat(stats, [](auto& stat) { stat.reset_peak(); });
 }
 
 std::pair<size_t, size_t> CachingAllocator::getMemoryInfo(c10::DeviceIndex device) {
