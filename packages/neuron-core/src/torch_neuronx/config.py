@@ -533,6 +533,58 @@ NEFF_CACHE_LOCK_TIMEOUT = _declare(
         honoured_by=(_CACHE,),
     )
 )
+CACHE_TRUST = _declare(
+    Variable(
+        "TORCH_NEURONX_CACHE_TRUST",
+        TEXT,
+        "",
+        "Users, by name or id and separated by commas, whose cache entries are loaded besides one's own.",
+        Kind.CACHING,
+        honoured_by=(_CACHE,),
+    )
+)
+CACHE_SIGNING_KEY_FILE = _declare(
+    Variable(
+        "TORCH_NEURONX_CACHE_SIGNING_KEY_FILE",
+        TEXT,
+        "",
+        "File with the key that signs cache entries; where it is set, only signed entries are loaded.",
+        Kind.CACHING,
+        honoured_by=(_CACHE,),
+    )
+)
+CACHE_MAX_SIZE = _declare(
+    Variable(
+        "TORCH_NEURONX_CACHE_MAX_SIZE",
+        TEXT,
+        "",
+        "Bound on a cache store, such as `10G`; the entries that were not used for longest go first.",
+        Kind.CACHING,
+        honoured_by=(_CACHE,),
+        default_text="(none)",
+    )
+)
+CACHE_MAX_AGE = _declare(
+    Variable(
+        "TORCH_NEURONX_CACHE_MAX_AGE",
+        TEXT,
+        "",
+        "Cache entries that were not used for this long, such as `30d`, go.",
+        Kind.CACHING,
+        honoured_by=(_CACHE,),
+        default_text="(none)",
+    )
+)
+CACHE_MEMORY_SIZE = _declare(
+    Variable(
+        "TORCH_NEURONX_CACHE_MEMORY_SIZE",
+        TEXT,
+        "64M",
+        "Bound on the cache entries that a process keeps in memory; 0 keeps none.",
+        Kind.CACHING,
+        honoured_by=(_CACHE,),
+    )
+)
 CACHING_PRECOMPILE = _declare(
     Variable(
         "TORCH_CACHING_PRECOMPILE",

@@ -41,6 +41,12 @@ CASES: dict[str, tuple[list[tuple[str, object]], list[str]]] = {
     "TORCH_NEURONX_HLO_CACHE_DIR": ([("/a", "/a")], [""]),
     "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR": ([("/a", Path("/a"))], [""]),
     "TORCH_NEURONX_NEFF_CACHE_LOCK_TIMEOUT": ([("0", 0), ("60", 60)], ["", "-1", "1s"]),
+    # the cache's own, whose values it checks itself
+    "TORCH_NEURONX_CACHE_TRUST": ([("", ""), ("ci, 1000", "ci, 1000")], []),
+    "TORCH_NEURONX_CACHE_SIGNING_KEY_FILE": ([("", ""), ("/a", "/a")], []),
+    "TORCH_NEURONX_CACHE_MAX_SIZE": ([("", ""), ("10G", "10G")], []),
+    "TORCH_NEURONX_CACHE_MAX_AGE": ([("", ""), ("30d", "30d")], []),
+    "TORCH_NEURONX_CACHE_MEMORY_SIZE": ([("64M", "64M"), ("0", "0")], []),
     "TORCH_NEURONX_ENABLED_METRIC_TABLES": ([("", ()), ("graph_stats", ("graph_stats",)), ("a, b,", ("a", "b"))], []),
     "TORCH_NEURONX_METRICS_DIR": ([("/a", Path("/a"))], [""]),
     "TORCH_NEURONX_LOG_LEVEL": ([("0", 0), ("3", 3)], ["4", "-1", "debug", ""]),
