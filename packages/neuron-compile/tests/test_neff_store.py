@@ -34,6 +34,7 @@ torch.testing.assert_close(loss, model(x).square().sum())
 print(json.dumps({
     "compilations": metrics.get_counter_value("CompilationCache.TotalCompilations") or 0,
     "hits": metrics.get_counter_value("CompilationCache.PersistentHits") or 0,
+    "corrupt": metrics.get_counter_value("CompilationCache.Corrupt") or 0,
     "compile_us": [m.torch_neuronx_compile_us for m in get_dynamo_metrics()],
 }))
 """
@@ -56,7 +57,7 @@ def run(home: Path, name: str = "model", *, width: int = 4, **variables: str) ->
 def test_another_process_directory_name_and_home_hit(tmp_path: Path) -> None:
     assert run(tmp_path / "first")["compilations"] == 2  # forward and backward
     again = run(tmp_path / "second" / "home", "other_name")
-    assert again == {"compilations": 0, "hits": 2, "compile_us": [0, 0]}
+    assert again == {"compilations": 0, "hits": 2, "corrupt": 0, "compile_us": [0, 0]}
 
 
 def test_another_program_misses(tmp_path: Path) -> None:
@@ -83,7 +84,8 @@ def test_a_damaged_entry_is_compiled_again(tmp_path: Path) -> None:
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
-    assert run(tmp_path)["compilations"] == 2
+    again = run(tmp_path)
+    assert (again["compilations"], again["hits"], again["corrupt"]) == (2, 0, 2)
 
 
 def test_another_processor_misses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,28 @@ class CacheLookedUp(Event):
     seconds: float
 
 
+class CacheTrouble(StrEnum):
+    """Why a look-up in the persistent cache was no plain hit or miss."""
+
+    WAITED = "waited"
+    """Another process held the key's lock; a hit or a miss follows."""
+    CORRUPT = "corrupt"
+    """The entry was damaged and taken out of use."""
+    REFUSED = "refused"
+    """The entry, or its directory, belongs to somebody who is not trusted."""
+    STORE_ERROR = "store error"
+    REMOTE_ERROR = "remote error"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTroubled(Event):
+    """A look-up in the persistent cache met an obstacle, and the work went on."""
+
+    key: str
+    trouble: CacheTrouble
+    detail: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class GraphExecuted(Event):
     """A compiled graph was handed to the runtime; device work may still be queued."""

@@ -5,6 +5,8 @@ They are fed by the observer hook, like any third party's. Names in use:
 - ``CompilationCache.TotalCompilations``, ``CompilationCache.FailedCompilations``: runs of a compiler
 - ``CompilationCache.InMemoryHits``, ``CompilationCache.PersistentHits``: look-ups that found their graph
 - ``CompilationCache.InMemoryMisses``, ``CompilationCache.PersistentMisses``: those that did not
+- ``CompilationCache.Waited``, ``.Corrupt``, ``.Refused``, ``.StoreError``, ``.RemoteError``: look-ups
+  that met an obstacle
 - ``Graphs.Executions``, ``Graphs.Breaks``
 - ``Fallback.Total``, ``Fallback.<operator>``: calls that ran on the CPU, ``Fallback.aten::complex``
 """
@@ -17,6 +19,7 @@ from torch_neuronx import config
 from torch_neuronx.events import (
     CacheLayer,
     CacheLookedUp,
+    CacheTroubled,
     CompileFinished,
     Event,
     GraphBroke,
@@ -105,6 +108,8 @@ def _increments(event: Event) -> dict[str, int]:
             return {"CompilationCache.FailedCompilations": 1}
         case CacheLookedUp(layer=layer, hit=hit):
             return {f"CompilationCache.{_LAYERS[layer]}{'Hits' if hit else 'Misses'}": 1}
+        case CacheTroubled(trouble=trouble):
+            return {f"CompilationCache.{trouble.title().replace(' ', '')}": 1}
         case GraphExecuted():
             return {"Graphs.Executions": 1}
         case GraphBroke():

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from torch_neuronx import config, plugins
 from torch_neuronx.compilers import Compiler, HostDependent
-from torch_neuronx.events import CacheLayer, CacheLookedUp
+from torch_neuronx.events import CacheLayer, CacheLookedUp, CacheTrouble, CacheTroubled
 from torch_neuronx.targets import CoreLayout
 from torch_neuronx_compile.unit import LoweredProgram
 
@@ -80,3 +80,5 @@ def _open(*settings: str | None) -> Store | None:
 def _observe(event: Any) -> None:
     if event.outcome in ("hit", "miss"):
         plugins.notify(CacheLookedUp(event.key, CacheLayer.PERSISTENT, event.outcome == "hit", event.seconds))
+    elif event.outcome in tuple(CacheTrouble):
+        plugins.notify(CacheTroubled(event.key, CacheTrouble(event.outcome), event.detail))
