@@ -247,13 +247,18 @@ for name, use in uses.items():
 print(json.dumps(answer))
 """
 
+TORCH = importlib.metadata.version("torch").partition("+")[0]
 BREAKS = {
     "another torch": (
         "import importlib.machinery\n"
         "built = types.ModuleType('torch_neuronx._build_info'); built.TORCH_VERSION = '2.11.0'\n"
         "sys.modules['torch_neuronx._build_info'] = built",
         "BrokenInstallError",
-        ["built for torch 2.11, but torch 2.13.0", "pip install 'torch-neuronx==2.13.*'", "'torch==2.11.*'"],
+        [
+            f"built for torch 2.11, but torch {TORCH}",
+            f"pip install 'torch-neuronx=={TORCH.rpartition('.')[0]}.*'",
+            "'torch==2.11.*'",
+        ],
     ),
     "no build": (
         "sys.modules['torch_neuronx._build_info'] = None",

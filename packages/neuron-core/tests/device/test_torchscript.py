@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.*:DeprecationWarning",
+    "ignore:.*torch.jit.*:FutureWarning",  # from torch 2.14 on
+)
 
 
 class Gate(nn.Module):
