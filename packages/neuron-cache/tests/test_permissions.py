@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import email.parser  # noqa: F401 - as the next: imported late by what is tested, from a folder that may be closed
+import encodings.ascii  # noqa: F401
 import os
+import secrets  # noqa: F401
 import stat
 import warnings
 from collections.abc import Callable
@@ -219,7 +222,9 @@ def test_a_default_directory_of_another_user_is_replaced_by_ones_own(
 ) -> None:
     from torch_neuronx_cache import settings as module
 
-    monkeypatch.setattr(module, "_DEFAULTS", {**module._DEFAULTS, module.NEFF_VARIABLE: str(shared / "neff_cache")})
+    places = {module.NEFF_VARIABLE: "neff_cache", module.HLO_VARIABLE: "hlo_cache", module.LOCAL_VARIABLE: "local"}
+    defaults = {variable: str(shared / name) for variable, name in places.items()}  # not the machine's own
+    monkeypatch.setattr(module, "_DEFAULTS", module._DEFAULTS | defaults)
     as_user(BOB, lambda: (shared / "neff_cache").mkdir())
 
     def check() -> None:
