@@ -73,6 +73,12 @@ void update(c10::CachingAllocator::StatArray& stats, Pool pool, size_t amount, b
   }
 }
 
+// A block that waits in a free list, or no longer does.
+void count_cached(c10::CachingDeviceAllocator::DeviceStats& stats, const Block& block, bool waits) {
+  update(stats.inactive_split_bytes, block.pool, block.size, waits);
+  update(stats.inactive_split, block.pool, 1, waits);
+}
+
 template <class Function>
 void for_each_stat(c10::CachingDeviceAllocator::DeviceStats& stats, Function&& function) {
   for (auto* group :
@@ -163,8 +169,7 @@ Block* CachingAllocator::take_small(Core& owner, size_t size, int index, c10::De
     Block* block = head;
     head = block->next_free;
     block->next_free = nullptr;
-    update(owner.stats.inactive_split_bytes, Pool::kSmall, block->size, false);
-    update(owner.stats.inactive_split, Pool::kSmall, 1, false);
+    count_cached(owner.stats, *block, false);
     return block;
   }
   if (owner.carving == nullptr || owner.carving->size - owner.carving->carved < size) {
@@ -207,8 +212,7 @@ Block* CachingAllocator::take_large(Core& owner, size_t size, c10::DeviceIndex d
   if (it != owner.free_large.end()) {
     block = *it;
     owner.free_large.erase(it);
-    update(owner.stats.inactive_split_bytes, Pool::kLarge, block->size, false);
-    update(owner.stats.inactive_split, Pool::kLarge, 1, false);
+    count_cached(owner.stats, *block, false);
   } else {
     const size_t preferred = size < kSharedRequest ? kLargeSegment : round_up(size, kSegmentRounding);
     Segment* segment = map(owner, preferred, round_to_page(size), Pool::kLarge, device);
@@ -220,8 +224,7 @@ Block* CachingAllocator::take_large(Core& owner, size_t size, c10::DeviceIndex d
       }
       block = *it;
       owner.free_large.erase(it);
-      update(owner.stats.inactive_split_bytes, Pool::kLarge, block->size, false);
-      update(owner.stats.inactive_split, Pool::kLarge, 1, false);
+      count_cached(owner.stats, *block, false);
     } else {
       block = new Block();
       block->ptr = segment->base;
@@ -249,8 +252,7 @@ Block* CachingAllocator::take_large(Core& owner, size_t size, c10::DeviceIndex d
     block->next = remainder;
     block->size = size;
     owner.free_large.insert(remainder);
-    update(owner.stats.inactive_split_bytes, Pool::kLarge, remainder->size, true);
-    update(owner.stats.inactive_split, Pool::kLarge, 1, true);
+    count_cached(owner.stats, *remainder, true);
   }
   block->segment->slot(block->ptr) = block;
   return block;
@@ -359,8 +361,7 @@ void CachingAllocator::free_block(Block* block) {
       Block*& head = owner.free_small[static_cast<size_t>(block->size_class)];
       block->next_free = head;
       head = block;
-      update(owner.stats.inactive_split_bytes, Pool::kSmall, block->size, true);
-      update(owner.stats.inactive_split, Pool::kSmall, 1, true);
+      count_cached(owner.stats, *block, true);
     } else {
       free_large_block(owner, block);
     }
@@ -378,8 +379,7 @@ void CachingAllocator::free_large_block(Core& owner, Block* block) {
   };
   auto forget = [&](Block* free) {
     owner.free_large.erase(free);
-    update(owner.stats.inactive_split_bytes, Pool::kLarge, free->size, false);
-    update(owner.stats.inactive_split, Pool::kLarge, 1, false);
+    count_cached(owner.stats, *free, false);
   };
   if (block->next != nullptr && !block->next->in_use) {
     forget(block->next);
@@ -392,8 +392,7 @@ void CachingAllocator::free_large_block(Core& owner, Block* block) {
     block = lower;
   }
   owner.free_large.insert(block);
-  update(owner.stats.inactive_split_bytes, Pool::kLarge, block->size, true);
-  update(owner.stats.inactive_split, Pool::kLarge, 1, true);
+  count_cached(owner.stats, *block, true);
 }
 
 void CachingAllocator::release_cached(Core& owner) {
@@ -404,8 +403,7 @@ void CachingAllocator::release_cached(Core& owner) {
       Block* block = *link;
       if (block->segment->live == 0) {
         *link = block->next_free;
-        update(owner.stats.inactive_split_bytes, Pool::kSmall, block->size, false);
-        update(owner.stats.inactive_split, Pool::kSmall, 1, false);
+        count_cached(owner.stats, *block, false);
       } else {
         link = &block->next_free;
       }
@@ -420,8 +418,7 @@ void CachingAllocator::release_cached(Core& owner) {
     for (Block* block = segment->first; block != nullptr;) {
       Block* next = block->next;
       if (segment->pool == Pool::kLarge && owner.free_large.erase(block) != 0) {
-        update(owner.stats.inactive_split_bytes, Pool::kLarge, block->size, false);
-        update(owner.stats.inactive_split, Pool::kLarge, 1, false);
+        count_cached(owner.stats, *block, false);
       }
       delete block;
       block = next;

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch_neuronx_cache.keys import is_digest
-from torch_neuronx_cache.stores.interface import Blob, Store, StoredBlob, StoreOptions
+from torch_neuronx_cache.stores.interface import Blob, RangeBlob, Store, StoredBlob, StoreOptions
 from torch_neuronx_cache.stores.patience import Patience
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class FsspecStore(Store):
     def open(self, digest: str) -> Blob | None:
         """Open for reading in ranges."""
         size = self._try("read", lambda fs, root: int(fs.info(_path(root, digest))["size"]))
-        return None if size is None else _RemoteBlob(self, digest, size)
+        return None if size is None else RangeBlob(self.read_range, digest, size)
 
     def read_range(self, digest: str, start: int, end: int) -> bytes:
         """Return the bytes from ``start`` to ``end``; nothing when the object went meanwhile."""
@@ -112,18 +112,6 @@ class FsspecStore(Store):
             file_system, root = url_to_fs(self.url, use_listings_cache=False)
             self._by_pid[pid] = (file_system, root.rstrip("/"))
         return self._by_pid[pid]
-
-
-class _RemoteBlob(Blob):
-    def __init__(self, store: FsspecStore, digest: str, size: int) -> None:
-        super().__init__(b"")
-        self._store = store
-        self._digest = digest
-        self.size = size
-
-    def read(self, start: int, length: int) -> bytes:
-        end = min(start + length, self.size)
-        return self._store.read_range(self._digest, start, end) if start < end else b""
 
 
 def _bytes(data: object) -> bytes:

@@ -1,7 +1,7 @@
 """What a store is: blobs under digests at one URL. It knows nothing of keys, signatures or compilers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
@@ -48,6 +48,24 @@ class Blob:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class RangeBlob(Blob):
+    """A blob of a remote store, of which only the ranges that are asked for are fetched.
+
+    ``read_range`` takes a digest and the positions of the first byte and of the one after the last.
+    """
+
+    def __init__(self, read_range: Callable[[str, int, int], bytes], digest: str, size: int) -> None:
+        super().__init__(b"")
+        self._read_range = read_range
+        self._digest = digest
+        self.size = size
+
+    def read(self, start: int, length: int) -> bytes:
+        """Fetch up to ``length`` bytes from ``start``; fewer only at the end."""
+        end = min(start + length, self.size)
+        return self._read_range(self._digest, start, end) if start < end else b""
 
 
 class Store(ABC):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from torch_neuronx_cache.keys import is_digest
-from torch_neuronx_cache.stores.interface import Blob, Store, StoredBlob, StoreOptions
+from torch_neuronx_cache.stores.interface import Blob, RangeBlob, Store, StoredBlob, StoreOptions
 from torch_neuronx_cache.stores.patience import Patience
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class RedisStore(Store):
     def open(self, digest: str) -> Blob | None:
         """Open for reading in ranges."""
         size = self._patience.ask("read", lambda: self._client().strlen(self.prefix + digest))
-        return _RedisBlob(self, digest, size) if size else None
+        return RangeBlob(self.read_range, digest, size) if size else None
 
     def read_range(self, digest: str, start: int, end: int) -> bytes:
         """Return the bytes from ``start`` to ``end``; nothing when the entry went meanwhile."""
@@ -132,18 +132,6 @@ class RedisStore(Store):
 
             self._by_pid[pid] = Redis.from_url(self._server, socket_timeout=SOCKET_TIMEOUT)
         return self._by_pid[pid]
-
-
-class _RedisBlob(Blob):
-    def __init__(self, store: RedisStore, digest: str, size: int) -> None:
-        super().__init__(b"")
-        self._store = store
-        self._digest = digest
-        self.size = size
-
-    def read(self, start: int, length: int) -> bytes:
-        end = min(start + length, self.size)
-        return self._store.read_range(self._digest, start, end) if start < end else b""
 
 
 def _literally(text: str) -> str:

@@ -62,11 +62,11 @@ def _store() -> Store | None:
     return _open(*(os.environ.get(name) for name in _VARIABLES))
 
 
-_VARIABLES = (
-    config.NEFF_CACHE_DIR.name,
-    config.NEFF_LOCAL_CACHE_DIR.name,
-    config.NEFF_DISABLE_CACHE.name,
-    "TORCH_NEURONX_DISABLE_NEFF_CACHE",
+_VARIABLES = tuple(
+    name
+    for variable in config.VARIABLES.values()
+    if variable.kind is config.Kind.CACHING
+    for name in (variable.name, *variable.aliases)
 )
 """What a store is opened with; another value opens another one."""
 
