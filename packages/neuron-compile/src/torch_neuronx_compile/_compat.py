@@ -7,6 +7,7 @@ torch 2.13.0:
 - ``assume_static_by_default`` is how an explicit ``dynamic=True`` shows: the backend is not told.
 - ``detect_fake_mode``: the fake mode of a graph under construction; passes compute metadata of new nodes with it.
 - ``free_unbacked_symbols``: which shapes of a graph depend on data.
+- ``invoke_subgraph``: what a region marked by ``nested_compile_region`` is in Dynamo's graph.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
 
 jaxlib 0.10.2:
@@ -23,6 +24,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import detect_fake_mode
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
@@ -35,6 +37,7 @@ __all__ = [
     "export_array",
     "free_unbacked_symbols",
     "import_array",
+    "invoke_subgraph",
     "min_cut_rematerialization_partition",
     "unset_fake_temporarily",
     "wants_dynamic_shapes",

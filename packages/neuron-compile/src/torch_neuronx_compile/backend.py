@@ -17,6 +17,7 @@ from torch_neuronx_compile import metrics
 from torch_neuronx_compile._compat import ShortenTraceback
 from torch_neuronx_compile.artifacts import keep_artifact
 from torch_neuronx_compile.capture.aot import device_of, trace
+from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
 from torch_neuronx_compile.capture.shapes import check_static, specialise
 from torch_neuronx_compile.compiled_graph import CompiledGraph
 from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
@@ -46,6 +47,7 @@ def neuron(
     names = GraphNames(chosen.model_name or get_model_name())
     try:
         check_static()
+        check_no_nested_regions(module)
         specialise(inputs)
         device = device_of(inputs)
         return trace(module, inputs, lambda graph, kind: compile_graph(graph, kind, names, device, chosen))

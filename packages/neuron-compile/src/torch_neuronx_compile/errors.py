@@ -1,6 +1,6 @@
 """The errors of this package as Dynamo lets them through: without a wrapper around them."""
 
-from torch_neuronx.errors import ConfigurationError, NEFFCompilationError
+from torch_neuronx.errors import ConfigurationError, NEFFCompilationError, NeuronError
 from torch_neuronx_compile._compat import ShortenTraceback
 
 
@@ -20,6 +20,15 @@ class GraphCompilationError(NEFFCompilationError, ShortenTraceback):
 
 class StaticShapeError(ConfigurationError, ShortenTraceback):
     """Dynamic shapes were asked for; a NEFF has static ones."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, first_useful_frame=None)
+
+
+class NestedRegionError(NeuronError, ShortenTraceback):
+    """A graph calls a region that was marked to be compiled by itself."""
+
+    code = "nested-region"
 
     def __init__(self, message: str) -> None:
         super().__init__(message, first_useful_frame=None)
