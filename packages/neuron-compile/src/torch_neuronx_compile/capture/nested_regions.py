@@ -1,9 +1,5 @@
 """Regions marked by ``torch.compiler.nested_compile_region``: this backend compiles none of them by itself."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import torch
 from torch import fx
 
 from torch_neuronx_compile._compat import invoke_subgraph
