@@ -43,6 +43,10 @@ class CacheLayer(StrEnum):
 
     MEMORY = "memory"
     PERSISTENT = "persistent"
+    LOWERED = "lowered"
+    """The store of lowered programs, by graph: a hit saves the lowering."""
+    TRACED = "traced"
+    """PyTorch's cache of traced functions, whose entries bring the NEFFs along: only hits are told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ They are fed by the observer hook, like any third party's. Names in use:
 - ``CompilationCache.TotalCompilations``, ``CompilationCache.FailedCompilations``: runs of a compiler
 - ``CompilationCache.InMemoryHits``, ``CompilationCache.PersistentHits``: look-ups that found their graph
 - ``CompilationCache.InMemoryMisses``, ``CompilationCache.PersistentMisses``: those that did not
+- ``CompilationCache.LoweredHits``, ``CompilationCache.LoweredMisses``: look-ups of lowered programs
+- ``CompilationCache.TracedHits``: graphs that came with a function that PyTorch had cached
 - ``CompilationCache.Waited``, ``.Corrupt``, ``.Refused``, ``.StoreError``, ``.RemoteError``: look-ups
   that met an obstacle
 - ``Graphs.Executions``, ``Graphs.Breaks``
@@ -27,7 +29,12 @@ from torch_neuronx.events import (
     OpFellBack,
 )
 
-_LAYERS = {CacheLayer.MEMORY: "InMemory", CacheLayer.PERSISTENT: "Persistent"}
+_LAYERS = {
+    CacheLayer.MEMORY: "InMemory",
+    CacheLayer.PERSISTENT: "Persistent",
+    CacheLayer.LOWERED: "Lowered",
+    CacheLayer.TRACED: "Traced",
+}
 
 
 class _Counters:
