@@ -27,6 +27,7 @@ from torch_neuronx_compile.naming import GraphNames, get_model_name
 from torch_neuronx_compile.options import CompileOptions, read_options
 from torch_neuronx_compile.passes.pipeline import prepare
 from torch_neuronx_compile.unit import GraphKind
+from torch_neuronx_compile.worker.client import start_early
 
 
 def neuron(
@@ -97,3 +98,7 @@ def _compile(module: fx.GraphModule, kind: GraphKind, name: str, model: str, dev
         )
     )
     return CompiledGraph(unit, executable)
+
+
+# torch.compile imports this module when it looks the backend up. The worker gets ready while Dynamo traces.
+start_early()

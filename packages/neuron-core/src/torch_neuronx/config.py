@@ -468,6 +468,17 @@ RETAIN_DEVICE_MODE = _declare(
         honoured_by=(_COMPILE,),
     )
 )
+COMPILE_WORKER_MEMORY = _declare(
+    Variable[int | None](
+        "TORCH_NEURONX_COMPILE_WORKER_MEMORY",
+        SIZE,
+        None,
+        "Most bytes of address space of a process that compiles; a graph that needs more is an error. Not set: no "
+        "limit.",
+        Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
+    )
+)
 CC_FLAGS = _declare(
     Variable("NEURON_CC_FLAGS", TEXT, "", "Further flags for the `neuronx-cc` command.", Kind.COMPILATION)
 )

@@ -36,6 +36,7 @@ CASES: dict[str, tuple[list[tuple[str, object]], list[str]]] = {
         ["", "0", "64MB", "64M", "-1", "1.5GiB", "GiB"],
     ),
     "TORCH_NEURONX_DEBUG_DIR": ([("/a/b", Path("/a/b"))], [""]),
+    "TORCH_NEURONX_COMPILE_WORKER_MEMORY": ([("8GiB", 2**33)], ["", "0", "8G"]),
     "NEURON_CC_FLAGS": ([("", ""), ("-O1 --lnc 2", "-O1 --lnc 2")], []),
     "TORCH_NEURONX_NEFF_CACHE_DIR": ([("relative", "relative"), ("s3://bucket/neff", "s3://bucket/neff")], [""]),
     "TORCH_NEURONX_HLO_CACHE_DIR": ([("/a", "/a")], [""]),

@@ -13,12 +13,12 @@ from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
 from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
-from torch_neuronx_compile.worker.client import Worker, WorkerError, worker
+from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
 
 STAGE = "the lowering to StableHLO"
 
 
-def lower(unit: CompilationUnit, child: Worker | None = None) -> LoweredProgram:
+def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
     """Lower ``unit`` in the compile worker.
 
     Raises :class:`GraphCompilationError`, with the operator at fault where one can be found, whether the lowering
@@ -36,7 +36,7 @@ def lower(unit: CompilationUnit, child: Worker | None = None) -> LoweredProgram:
     return LoweredProgram(unit, program, _key(program, used))
 
 
-def lower_graph(graph: fx.Graph, child: Worker) -> bytes:
+def lower_graph(graph: fx.Graph, child: Caller) -> bytes:
     """Return the canonical StableHLO of a prepared graph; raises :class:`WorkerError`."""
     external, used = _external(graph), _registered(graph)
     try:
