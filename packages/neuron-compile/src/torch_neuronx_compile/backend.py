@@ -10,21 +10,23 @@ from typing import Any
 import torch
 from torch import fx
 
-from torch_neuronx.errors import NEFFCompilationError
+from torch_neuronx import plugins
+from torch_neuronx.errors import ConfigurationError, NEFFCompilationError, RuntimeUnavailableError
+from torch_neuronx.events import GraphFellBack
 from torch_neuronx.logs import logger
-from torch_neuronx.runtimes.select import select_runtime
 from torch_neuronx_compile import metrics
 from torch_neuronx_compile._compat import ShortenTraceback
-from torch_neuronx_compile.artifacts import keep_artifact
 from torch_neuronx_compile.capture.aot import device_of, trace
 from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
 from torch_neuronx_compile.capture.shapes import check_static, specialise
-from torch_neuronx_compile.compiled_graph import CompiledGraph
+from torch_neuronx_compile.compile_only import ModalGraph
+from torch_neuronx_compile.compilers.select import toolchain
 from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
-from torch_neuronx_compile.loaded import load
+from torch_neuronx_compile.errors import let_through
 from torch_neuronx_compile.lowering.lower import lower
+from torch_neuronx_compile.lowering.show import show_stages
 from torch_neuronx_compile.naming import GraphNames, get_model_name
-from torch_neuronx_compile.options import CompileOptions, read_options
+from torch_neuronx_compile.options import CompileOptions, falls_back, in_force, read_options
 from torch_neuronx_compile.passes.pipeline import prepare
 from torch_neuronx_compile.unit import GraphKind
 from torch_neuronx_compile.worker.client import start_early
@@ -44,9 +46,10 @@ def neuron(
     :class:`NEFFCompilationError`) for a graph that does not compile unless it may fall back, and
     :class:`ConfigurationError` for an option of the wrong type.
     """
-    chosen = read_options(mode, options, others)
-    names = GraphNames(chosen.model_name or get_model_name())
     try:
+        chosen = read_options(mode, options, others)
+        names = GraphNames(in_force(chosen).model_name or get_model_name())
+        toolchain(chosen)  # what cannot be used is refused before anything is traced
         check_static()
         check_no_nested_regions(module)
         specialise(inputs)
@@ -55,6 +58,10 @@ def neuron(
     except ShortenTraceback as error:
         error.first_useful_frame = inspect.currentframe()  # the user's traceback leaves out Dynamo's 30 frames
         raise
+    except (ConfigurationError, RuntimeUnavailableError) as error:
+        known = let_through(error)
+        known.first_useful_frame = inspect.currentframe()
+        raise known from error
 
 
 def compile_graph(
@@ -62,42 +69,41 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """Take one AOT graph through every stage; raises :class:`GraphCompilationError` unless it may fall back."""
     name = names.name(kind)
+    falling = falls_back(in_force(options))
     try:
-        compiled = _compile(module, kind, name, names.model, device)
+        compiled = _compile(module, kind, name, names.model, device, options)
     except NEFFCompilationError as error:
-        if not options.falls_back:
+        if not falling:
             raise
         logger("compile").warning("The graph %s runs in eager mode: %s", name, error)
+        plugins.notify(GraphFellBack(name, str(error)))
         return EagerGraph(module)
-    return GraphWithFallback(name, compiled, EagerGraph(module)) if options.falls_back else compiled
+    return GraphWithFallback(name, compiled, EagerGraph(module)) if falling else compiled
 
 
-def _compile(module: fx.GraphModule, kind: GraphKind, name: str, model: str, device: torch.device) -> CompiledGraph:
+def _compile(
+    module: fx.GraphModule, kind: GraphKind, name: str, model: str, device: torch.device, options: CompileOptions
+) -> ModalGraph:
     timestamp = datetime.now(UTC).isoformat()
     clock = [time.perf_counter()]
     unit = prepare(module, kind, name, device)
-    keep_artifact(name, "graph.txt", f"{unit.graph}\n".encode())
     clock.append(time.perf_counter())
     lowered = lower(unit)
-    keep_artifact(name, "program.stablehlo", lowered.program)
     clock.append(time.perf_counter())
-    executable, made = load(lowered, select_runtime(), device.index)
-    clock.append(time.perf_counter())
-    passes, lowering, compiling = (round((b - a) * 1e6) for a, b in itertools.pairwise(clock))
-    metrics.record(
-        metrics.NeuronCompilationMetrics(
-            graph_id=lowered.key,
-            graph_name=name,
-            model_name=model,
-            has_collectives=False,
-            graph_node_count=len(module.graph.nodes),
-            timestamp=timestamp,
-            torch_neuronx_fx_passes_us=passes,
-            torch_neuronx_lower_us=lowering,
-            torch_neuronx_compile_us=compiling if made else 0,
-        )
+    show_stages(lowered)
+    passes, lowering = (round((b - a) * 1e6) for a, b in itertools.pairwise(clock))
+    draft = metrics.NeuronCompilationMetrics(
+        graph_id=lowered.key,
+        graph_name=name,
+        model_name=model,
+        has_collectives=metrics.has_collectives(module.graph),
+        graph_node_count=len(module.graph.nodes),
+        timestamp=timestamp,
+        torch_neuronx_fx_passes_us=passes,
+        torch_neuronx_lower_us=lowering,
+        torch_neuronx_compile_us=0,
     )
-    return CompiledGraph(unit, executable)
+    return ModalGraph(lowered, options, draft)
 
 
 # torch.compile imports this module when it looks the backend up. The worker gets ready while Dynamo traces.

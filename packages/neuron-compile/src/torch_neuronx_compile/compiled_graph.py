@@ -11,7 +11,7 @@ from torch_neuronx.events import GraphExecuted
 from torch_neuronx.runtimes.interface import Executable
 from torch_neuronx_compile import ops
 from torch_neuronx_compile._compat import unset_fake_temporarily
-from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, Passed, TensorSpec
+from torch_neuronx_compile.unit import CompilationUnit, Computed, Passed, TensorSpec
 
 Outputs = list[torch.Tensor | None]
 
@@ -31,7 +31,11 @@ class CompiledGraph:
         self._seeds = unit.seeds
         self._narrowed = unit.narrowed
         with unset_fake_temporarily():  # graphs are compiled while AOT Autograd traces
-            self._constants = [constant.to(unit.device) for constant in unit.constants]
+            narrow = torch.float32 if unit.narrowed else torch.float64
+            self._constants = [
+                constant.to(unit.device, narrow if constant.dtype is torch.float64 else constant.dtype)
+                for constant in unit.constants
+            ]
         self._arguments = unit.arguments
         self._passed = any(isinstance(source, Passed) for source in unit.outputs)
         # Most arguments are device tensors that go in as they are; these are the others.
@@ -98,12 +102,9 @@ class CpuInputError(NeuronError):
 
 
 def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
-    """Return what is to be done to a result, or ``None``.
-
-    A gradient goes where its leaf is; other results stay on the device unless the user wants them back.
-    """
+    """Return what is to be done to a result, or ``None``."""
     wide = unit.narrowed and spec.dtype is torch.float64
-    back = spec.device.type == "cpu" and (unit.kind is GraphKind.BACKWARD or config.get(config.RETAIN_DEVICE_MODE))
+    back = unit.goes_back(spec)
     if not wide and not back:
         return None
 

@@ -5,7 +5,9 @@ from typing import Any
 
 from torch import fx
 
+from torch_neuronx import plugins
 from torch_neuronx.errors import NEFFExecutionError
+from torch_neuronx.events import GraphFellBack
 from torch_neuronx.logs import logger
 
 
@@ -14,13 +16,13 @@ class EagerGraph:
 
     def __init__(self, module: fx.GraphModule) -> None:
         self._boxed_call = True
-        self._module = module
+        self.module = module
 
     def __call__(self, arguments: list[Any]) -> Any:
         """Run the graph; empties ``arguments``."""
         given = list(arguments)
         arguments.clear()
-        return self._module(*given)
+        return self.module(*given)
 
 
 class GraphWithFallback:
@@ -29,17 +31,18 @@ class GraphWithFallback:
     def __init__(self, name: str, compiled: Callable[[list[Any]], Any], eager: EagerGraph) -> None:
         self._boxed_call = True
         self._name = name
-        self._compiled: Callable[[list[Any]], Any] | None = compiled
-        self._eager = eager
+        self.compiled: Callable[[list[Any]], Any] | None = compiled
+        self.eager = eager
 
     def __call__(self, arguments: list[Any]) -> Any:
         """Run the graph; empties ``arguments``."""
-        if self._compiled is not None:
+        if self.compiled is not None:
             kept = list(arguments)
             try:
-                return self._compiled(arguments)
+                return self.compiled(arguments)
             except NEFFExecutionError as error:
                 logger("compile").warning("The graph %s runs in eager mode from now on: %s", self._name, error)
-                self._compiled = None
+                plugins.notify(GraphFellBack(self._name, str(error)))
+                self.compiled = None
                 arguments[:] = kept
-        return self._eager(arguments)
+        return self.eager(arguments)

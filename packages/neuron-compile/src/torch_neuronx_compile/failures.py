@@ -4,8 +4,11 @@ import torch
 from torch import fx
 
 from torch_neuronx import config
-from torch_neuronx_compile.artifacts import write_artifact
+from torch_neuronx_compile.artifacts import keep_failure
 from torch_neuronx_compile.errors import GraphCompilationError
+
+_UNSUPPORTED = ("has no lowering", "does not lower: cannot be imported", "has a result whose shape depends on")
+"""How reasons begin that say something of the operator, not of the worker."""
 
 
 def failed(
@@ -15,17 +18,21 @@ def failed(
 
     ``reason`` completes the sentence "the operator …" where ``node`` is the one at fault, else it is a sentence.
     """
-    folder = write_artifact(name, "graph.txt", f"{graph}\n".encode())
     op, where = (None, "") if node is None else (str(node.target), describe(node))
-    write_artifact(name, "diagnostics.txt", f"{stage}\n{where}\n{reason}\n{diagnostics}\n".encode())
+    report = f"{stage}\n{where}\n{reason}\n{diagnostics}\n"
+    folder = keep_failure(name, {"graph.txt": f"{graph}\n", "diagnostics.txt": report})
+    kept = f"The graph and all diagnostics are in {folder}."
+    if folder is None:
+        kept = f"Nothing could be written to {config.get(config.DEBUG_DIR)}; the diagnostics:\n{report}"
     what = _last_line(reason) if node is None else f"the operator {where} {_last_line(reason)}"
     return GraphCompilationError(
         f"The graph {name!r} was not compiled. In {stage}: {what}. Keep the operator out of the compiled region, or "
-        f"set {config.DISABLE_FALLBACK_EXECUTION.name}=0 to run such graphs in eager mode. The graph and all "
-        f"diagnostics are in {folder}.",
+        f"set {config.DISABLE_FALLBACK_EXECUTION.name}=0 to run such graphs in eager mode. {kept}",
         op=op,
         reason=reason,
-        artifact=str(folder),
+        artifact=None if folder is None else str(folder),
+        node=node,
+        unsupported=node is not None and reason.startswith(_UNSUPPORTED),
     )
 
 

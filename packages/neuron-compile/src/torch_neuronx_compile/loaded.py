@@ -1,35 +1,111 @@
-"""Programs that this process has loaded, by content: equal graphs share one executable."""
+"""Programs that this process has compiled or loaded, by content: equal graphs share one executable."""
 
 import threading
+import time
+from dataclasses import dataclass
 
-from torch_neuronx import plugins
+from torch_neuronx import config, plugins
 from torch_neuronx.events import CacheLayer, CacheLookedUp
 from torch_neuronx.runtimes.interface import Executable, Runtime
-from torch_neuronx_compile.artifacts import keep_artifact
+from torch_neuronx_compile.artifacts import Stage, keep
 from torch_neuronx_compile.compilers.compile import compile_program
 from torch_neuronx_compile.compilers.neff_store import find_or_compile
-from torch_neuronx_compile.compilers.select import select_compiler
+from torch_neuronx_compile.compilers.select import Toolchain
 from torch_neuronx_compile.unit import LoweredProgram
 
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a NEFF came from."""
+
+    found_in: CacheLayer | None
+    """``None``: it was compiled."""
+    neff_bytes: int
+    compile_us: int = 0
+    """Microseconds that the compiler took; 0 where it did not run."""
+
+
 _lock = threading.Lock()
-_loaded: dict[tuple[str, ...], Executable] = {}
+_loaded: dict[Key, Executable] = {}
+_neffs: dict[Key, bytes] = {}
+"""NEFFs of loaded programs: what a saved graph takes along."""
+_built: dict[Key, bytes] = {}
+"""NEFFs that were compiled and not loaded."""
+_brought: dict[Key, bytes] = {}
+"""NEFFs that came with saved graphs and were not loaded yet."""
 
 
-def load(lowered: LoweredProgram, runtime: Runtime, core: int) -> tuple[Executable, bool]:
-    """Return the executable of ``lowered`` on device index ``core``, and whether it had to be compiled.
+def load(lowered: LoweredProgram, tools: Toolchain, runtime: Runtime, core: int) -> tuple[Executable, Origin]:
+    """Return the executable of ``lowered`` on device index ``core``, compiled with ``tools`` if need be.
 
     Raises :class:`GraphCompilationError` or what the runtime raises.
     """
-    layout = runtime.layout()
-    compiler = select_compiler(runtime)
-    key = (lowered.key, compiler.name, compiler.version(), layout.target.name, str(layout.lnc), str(core))
+    of_program = tools.key(lowered.key)
+    key = (*of_program, str(core))
+    fresh = config.get(config.NEFF_DISABLE_CACHE)
     with _lock:
-        found = _loaded.get(key)
-    plugins.notify(CacheLookedUp(lowered.key, CacheLayer.MEMORY, found is not None, 0.0))
+        found = None if fresh else _loaded.get(key)
+    if not fresh:
+        plugins.notify(CacheLookedUp(lowered.key, CacheLayer.MEMORY, found is not None, 0.0))
     if found is not None:
-        return found, False
-    neff, made = find_or_compile(lowered, compiler, layout, lambda: compile_program(lowered, runtime).neff)
-    keep_artifact(lowered.unit.name, "program.neff", neff)
+        return found, Origin(CacheLayer.MEMORY, len(_neffs[of_program]))
+    neff, origin = _make(lowered, tools)
     executable = runtime.load(neff, core)
     with _lock:
-        return _loaded.setdefault(key, executable), made
+        _neffs[of_program] = neff
+        if fresh:
+            return executable, origin
+        return _loaded.setdefault(key, executable), origin
+
+
+def build(lowered: LoweredProgram, tools: Toolchain) -> Origin:
+    """Compile ``lowered`` with ``tools`` without loading it; raises :class:`GraphCompilationError`."""
+    key = tools.key(lowered.key)
+    with _lock:
+        found = _built.get(key)
+    plugins.notify(CacheLookedUp(lowered.key, CacheLayer.MEMORY, found is not None, 0.0))
+    if found is not None:
+        return Origin(CacheLayer.MEMORY, len(found))
+    neff, origin = _make(lowered, tools)
+    with _lock:
+        _built[key] = neff
+    return origin
+
+
+def neff_of(lowered: LoweredProgram, tools: Toolchain) -> bytes | None:
+    """Return the NEFF of a program that this process has loaded or built with ``tools``."""
+    key = tools.key(lowered.key)
+    with _lock:
+        return _neffs.get(key) or _built.get(key)
+
+
+def bring(lowered: LoweredProgram, tools: Toolchain, neff: bytes) -> None:
+    """Have the next :func:`load` of ``lowered`` with ``tools`` take ``neff``, which came with a saved graph."""
+    with _lock:
+        _brought[tools.key(lowered.key)] = neff
+
+
+def _make(lowered: LoweredProgram, tools: Toolchain) -> tuple[bytes, Origin]:
+    key = tools.key(lowered.key)
+    with _lock:
+        built, brought = _built.pop(key, None), _brought.pop(key, None)
+        if built is None and not config.get(config.NEFF_DISABLE_CACHE):
+            built = _neffs.get(key)  # loaded on another core
+    if brought is not None:
+        return brought, Origin(CacheLayer.TRACED, len(brought))
+    if built is not None:
+        return built, Origin(CacheLayer.MEMORY, len(built))
+    spent = 0
+
+    def compile_now() -> bytes:
+        nonlocal spent
+        start = time.perf_counter()
+        neff = compile_program(lowered, tools).neff
+        spent = max(1, round((time.perf_counter() - start) * 1e6))
+        return neff
+
+    neff, made = find_or_compile(lowered, tools, compile_now)
+    keep(Stage.NEFF, lowered.unit.name, lambda: neff)
+    return neff, Origin(None if made else CacheLayer.PERSISTENT, len(neff), spent)

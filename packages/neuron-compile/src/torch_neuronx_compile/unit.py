@@ -6,6 +6,8 @@ from enum import StrEnum
 import torch
 from torch import fx
 
+from torch_neuronx import config
+
 
 class GraphKind(StrEnum):
     """Which of AOT Autograd's graphs this is."""
@@ -65,6 +67,12 @@ class CompilationUnit:
     outputs: tuple[OutputSource, ...]
     results: tuple[TensorSpec, ...]
 
+    def goes_back(self, result: TensorSpec) -> bool:
+        """Whether a result is copied to the CPU: a gradient goes where its leaf is, others if the user wants it."""
+        return result.device.type == "cpu" and (
+            self.kind is GraphKind.BACKWARD or config.get(config.RETAIN_DEVICE_MODE)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class LoweredProgram:
@@ -75,6 +83,8 @@ class LoweredProgram:
     """Portable artifact; the same graph gives the same bytes."""
     key: str
     """Content key: of the program and of whatever else decides what it computes."""
+    made: bool = True
+    """Whether the lowering ran; otherwise the program was found."""
 
 
 @dataclass(frozen=True, slots=True)

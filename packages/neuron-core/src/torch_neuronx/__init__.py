@@ -43,6 +43,7 @@ _NAMES = {
 }
 _MODULES = frozenset(
     {
+        "compiler",
         "config",
         "distributed",
         "errors",

@@ -256,7 +256,7 @@ PLATFORM_TARGET_OVERRIDE = _declare(
         "Target platform (`trn2`, `trn3`, or one that a plugin adds). Not set: the runtime is asked; the emulator "
         "answers `trn2`.",
         Kind.CORES,
-        honoured_by=(_CORE,),
+        honoured_by=(_CORE, _COMPILE),
         default_text="(the runtime's)",
     )
 )
@@ -364,7 +364,7 @@ RUNTIME = _declare(
         "The runtime: `emulator`, `nrt`, one that a plugin adds, or `auto`: `nrt` where a Neuron device and libnrt "
         "exist, else the emulator.",
         Kind.EMULATOR,
-        honoured_by=(_CORE,),
+        honoured_by=(_CORE, _COMPILE),
     )
 )
 EMULATOR_HBM_BYTES = _declare(
@@ -423,7 +423,8 @@ DEBUG_DIR = _declare(
         "TORCH_NEURONX_DEBUG_DIR",
         PATH,
         _debug_directory,
-        "Directory of compilation artifacts: FX graphs, StableHLO, NEFF files.",
+        "Directory of compilation artifacts: FX graphs, MLIR, StableHLO, NEFF files. Where it is set, they are "
+        "written; without `TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS` they are removed when the program ends.",
         Kind.COMPILATION,
         honoured_by=(_COMPILE,),
         default_text="/tmp/neuron_backend_<random, one per process>",
@@ -434,7 +435,7 @@ PRESERVE_COMPILATION_ARTIFACTS = _declare(
         "TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS",
         BOOL,
         False,
-        "When true, the directory of compilation artifacts is kept after the program.",
+        "When true, compilation artifacts are written and kept after the program.",
         Kind.COMPILATION,
         honoured_by=(_COMPILE,),
     )
@@ -444,8 +445,10 @@ COMPILE_ONLY = _declare(
         "TORCH_NEURONX_COMPILE_ONLY",
         BOOL,
         False,
-        "When true, graphs are compiled and not executed, and a runtime that does not start is no error.",
+        "When true, graphs are compiled and not executed, and a runtime that does not start is no error; see "
+        "`torch_neuronx.compiler.compile_only()`.",
         Kind.COMPILATION,
+        honoured_by=(_CORE,),
     )
 )
 DYNAMO_DISABLE_CPU_AUTOCOPY = _declare(
@@ -480,7 +483,24 @@ COMPILE_WORKER_MEMORY = _declare(
     )
 )
 CC_FLAGS = _declare(
-    Variable("NEURON_CC_FLAGS", TEXT, "", "Further flags for the `neuronx-cc` command.", Kind.COMPILATION)
+    Variable(
+        "NEURON_CC_FLAGS",
+        TEXT,
+        "",
+        "Further flags for the `neuronx-cc` command; checked on the emulator too, and part of every NEFF's key.",
+        Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
+    )
+)
+STRICT_OPTIONS = _declare(
+    Variable(
+        "TORCH_NEURONX_STRICT_OPTIONS",
+        BOOL,
+        False,
+        "When true, an option of `torch.compile` that this backend does not know raises; otherwise a warning says so.",
+        Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
+    )
 )
 ENABLE_NKI_SDPA = _declare(
     Variable(
@@ -624,6 +644,7 @@ ENABLED_METRIC_TABLES = _declare(
         (),
         "Metric tables to write as CSV files, separated by commas; `graph_stats` is the table of compilations.",
         Kind.METRICS,
+        honoured_by=(_COMPILE,),
     )
 )
 METRICS_DIR = _declare(
@@ -631,8 +652,9 @@ METRICS_DIR = _declare(
         "TORCH_NEURONX_METRICS_DIR",
         PATH,
         Path("/tmp"),
-        "Directory of the CSV files of metrics.",
+        "Directory of the CSV files of metrics, one per process.",
         Kind.METRICS,
+        honoured_by=(_COMPILE,),
     )
 )
 LOG_LEVEL = _declare(

@@ -109,3 +109,11 @@ class GraphBroke(Event):
     reason: str
     location: str = ""
     """``file:line`` of the call in the user's program, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphFellBack(Event):
+    """A graph did not compile or run, and runs operator by operator from now on; one for each such graph."""
+
+    graph: str
+    reason: str

@@ -9,7 +9,7 @@ They are fed by the observer hook, like any third party's. Names in use:
 - ``CompilationCache.TracedHits``: graphs that came with a function that PyTorch had cached
 - ``CompilationCache.Waited``, ``.Corrupt``, ``.Refused``, ``.StoreError``, ``.RemoteError``: look-ups
   that met an obstacle
-- ``Graphs.Executions``, ``Graphs.Breaks``
+- ``Graphs.Executions``, ``Graphs.Breaks``, ``Graphs.Fallbacks``: graphs that run in eager mode after a failure
 - ``Fallback.Total``, ``Fallback.<operator>``: calls that ran on the CPU, ``Fallback.aten::complex``
 """
 
@@ -26,6 +26,7 @@ from torch_neuronx.events import (
     Event,
     GraphBroke,
     GraphExecuted,
+    GraphFellBack,
     OpFellBack,
 )
 
@@ -86,6 +87,16 @@ def clear_all() -> None:
         _state.counts.clear()
 
 
+def clear(*prefixes: str) -> list[str]:
+    """Forget the counters whose names begin with one of ``prefixes``, and return their names, sorted."""
+    _collect()
+    with _state.lock:
+        names = sorted(name for name in _state.counts if name.startswith(prefixes))
+        for name in names:
+            del _state.counts[name]
+    return names
+
+
 def set_enabled(enabled: bool) -> None:
     """Start or stop counting in this process; what was counted stays."""
     _state.enabled = enabled
@@ -121,6 +132,8 @@ def _increments(event: Event) -> dict[str, int]:
             return {"Graphs.Executions": 1}
         case GraphBroke():
             return {"Graphs.Breaks": 1}
+        case GraphFellBack():
+            return {"Graphs.Fallbacks": 1}
         case OpFellBack(op=op, calls=calls):
             return {"Fallback.Total": calls, f"Fallback.{op}": calls}
     return {}

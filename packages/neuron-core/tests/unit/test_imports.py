@@ -7,6 +7,7 @@ import pytest
 
 TORCH_FREE = [
     "builtin",
+    "compiler",
     "compilers",
     "config",
     "errors",

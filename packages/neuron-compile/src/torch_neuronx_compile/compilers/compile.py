@@ -1,4 +1,4 @@
-"""A lowered program to a NEFF: the compiler is chosen, told, timed and observed here."""
+"""A lowered program to a NEFF: the compiler is told, timed and observed here."""
 
 import time
 
@@ -6,18 +6,16 @@ from torch_neuronx import plugins
 from torch_neuronx.compilers import CompileRequest
 from torch_neuronx.errors import NEFFCompilationError
 from torch_neuronx.events import CompileFinished, CompileStarted
-from torch_neuronx.runtimes.interface import Runtime
-from torch_neuronx_compile.compilers.select import select_compiler
+from torch_neuronx_compile.compilers.select import Toolchain
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.unit import CompiledProgram, LoweredProgram
 
 
-def compile_program(lowered: LoweredProgram, runtime: Runtime) -> CompiledProgram:
+def compile_program(lowered: LoweredProgram, tools: Toolchain) -> CompiledProgram:
     """Return ``lowered`` with its NEFF; raises :class:`GraphCompilationError`."""
-    compiler = select_compiler(runtime)
-    layout = runtime.layout()
+    compiler, layout = tools.compiler, tools.layout
     unit, target = lowered.unit, layout.target.name
-    request = CompileRequest(program=lowered.program, graph=unit.name, target=target, lnc=layout.lnc, options={})
+    request = CompileRequest(lowered.program, unit.name, target, layout.lnc, dict(tools.flags))
     plugins.notify(CompileStarted(unit.name, lowered.key, compiler.name, target))
     start = time.perf_counter()
     neff, error = None, None

@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from torch_neuronx import config, plugins
-from torch_neuronx.compilers import Compiler, HostDependent
+from torch_neuronx.compilers import HostDependent
 from torch_neuronx.events import CacheLayer, CacheLookedUp, CacheTrouble, CacheTroubled
-from torch_neuronx.targets import CoreLayout
+from torch_neuronx_compile.compilers.select import Toolchain
 from torch_neuronx_compile.unit import LoweredProgram
 
 KIND = "neff"
@@ -24,9 +24,7 @@ class Store(Protocol):
         """Return the bytes of a key, making and keeping them when there are none."""
 
 
-def find_or_compile(
-    lowered: LoweredProgram, compiler: Compiler, layout: CoreLayout, compile_now: Callable[[], bytes]
-) -> tuple[bytes, bool]:
+def find_or_compile(lowered: LoweredProgram, tools: Toolchain, compile_now: Callable[[], bytes]) -> tuple[bytes, bool]:
     """Return the NEFF of ``lowered``, and whether ``compile_now`` had to make it.
 
     The key has everything that can change the bytes, and neither names nor places: the same model under another name,
@@ -42,11 +40,12 @@ def find_or_compile(
         made = True
         return compile_now()
 
-    key = store.key(KIND, _parts(lowered, compiler, layout))
+    key = store.key(KIND, _parts(lowered, tools))
     return store.get_or_create(key, make, {"graph": lowered.unit.name}), made
 
 
-def _parts(lowered: LoweredProgram, compiler: Compiler, layout: CoreLayout) -> dict[str, Any]:
+def _parts(lowered: LoweredProgram, tools: Toolchain) -> dict[str, Any]:
+    compiler, layout = tools.compiler, tools.layout
     parts = {
         "program": lowered.program,
         "kernels": lowered.key,
@@ -54,6 +53,7 @@ def _parts(lowered: LoweredProgram, compiler: Compiler, layout: CoreLayout) -> d
         "compiler version": compiler.version(),
         "target": layout.target.name,
         "lnc": layout.lnc,
+        "flags": dict(tools.flags),
     }
     return parts | (dict(compiler.host()) if isinstance(compiler, HostDependent) else {})
 

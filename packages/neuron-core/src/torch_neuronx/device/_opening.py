@@ -66,9 +66,9 @@ def layout() -> CoreLayout:
     """Return the cores that this process sees, without opening the device."""
     if _Device.layout is not None:
         return _Device.layout
-    from torch_neuronx.runtimes.select import select_runtime
+    from torch_neuronx.runtimes.select import select_device_runtime
 
-    return select_runtime().layout()
+    return select_device_runtime().layout()
 
 
 def open_device() -> None:
@@ -79,9 +79,9 @@ def open_device() -> None:
     with _Device.lock:
         if _C.is_initialized():
             return
-        from torch_neuronx.runtimes.select import select_runtime
+        from torch_neuronx.runtimes.select import select_device_runtime
 
-        runtime = select_runtime()
+        runtime = select_device_runtime()
         if not runtime.eager:
             raise RuntimeUnavailableError(
                 f"The runtime {runtime.name!r} loads compiled programs but has no eager mode yet. Set "

@@ -40,9 +40,9 @@ def shipped_metadata() -> Mapping[str, Any]:
 def current_table() -> Mapping[str, OpRecord]:
     """Return the live table that an installed plugin has for the target in use, or else the shipped one."""
     from torch_neuronx import plugins
-    from torch_neuronx.runtimes.select import select_runtime
+    from torch_neuronx.runtimes.select import select_device_runtime
 
-    table = plugins.manager().op_statuses(select_runtime().layout().target)
+    table = plugins.manager().op_statuses(select_device_runtime().layout().target)
     return load_shipped_table() if table is None else table
 
 

@@ -1,0 +1,1 @@
+"""The chip's compiler, ``neuronx-cc``: its flags, and its command line on StableHLO programs."""

@@ -1,0 +1,33 @@
+"""A graph as each stage saw it, for people: the files of :mod:`torch_neuronx_compile.artifacts`."""
+
+from torch_mlir import ir
+from torch_mlir.dialects import torch as torch_dialect
+
+from torch_neuronx_compile.artifacts import Stage, keep, wanted
+from torch_neuronx_compile.lowering.importer import import_graph
+from torch_neuronx_compile.unit import LoweredProgram
+from torch_neuronx_compile.worker.client import worker
+
+
+def show_stages(lowered: LoweredProgram) -> None:
+    """Write the FX graph, the module in the torch dialect and the StableHLO program, if artifacts are wanted."""
+    if not wanted():
+        return
+    unit = lowered.unit
+    keep(Stage.FX, unit.name, lambda: f"{unit.graph}\n")
+    keep(Stage.TORCH, unit.name, lambda: torch_text(import_graph(unit.graph)))
+    keep(Stage.STABLEHLO, unit.name, lambda: stablehlo_text(lowered.program))
+
+
+def torch_text(module: bytes) -> str:
+    """Return a module in the torch dialect as text, with the lines of the user's program as locations."""
+    context = ir.Context()
+    torch_dialect.register_dialect(context)
+    with context:
+        return str(ir.Module.parse(module).operation.get_asm(enable_debug_info=True))
+
+
+def stablehlo_text(program: bytes) -> str:
+    """Return a canonical program as text."""
+    text: str = worker().call("torch_neuronx_compile.worker.text:stablehlo_text", program=program)
+    return text
