@@ -30,7 +30,11 @@ def fold_scalars(operations: list[Any]) -> None:
 def _scalar(attribute: ir.Attribute) -> int | float | None:
     if not isinstance(attribute, (ir.DenseFPElementsAttr, ir.DenseIntElementsAttr)) or len(attribute) != 1:
         return None
-    value: int | float = attribute[0]
+    if isinstance(attribute, ir.DenseIntElementsAttr):
+        integer: int = attribute[0]
+        return integer
+    # Indexing knows float32 and float64 only; one element is a splat, whose attribute has a value in every width.
+    value: float = ir.FloatAttr(attribute.get_splat_value()).value
     return value
 
 
