@@ -8,6 +8,13 @@ torch 2.13.0:
 - ``detect_fake_mode``: the fake mode of a graph under construction; passes compute metadata of new nodes with it.
 - ``free_unbacked_symbols``: which shapes of a graph depend on data.
 - ``invoke_subgraph``: what a region marked by ``nested_compile_region`` is in Dynamo's graph.
+- ``TensorifyScalarRestartAnalysis``: the one exception of a backend that Dynamo answers by tracing the frame again.
+- ``op_implementations_checks``: the list behind ``register_op_impl``. Ours must come first: the rules of operators whose
+  shapes depend on values raise themselves.
+- ``FakeTensorMode.cache_clear``: forget results of calls that were traced for another backend.
+- ``InstructionTranslator.current_tx``: the trace that runs, its graph and its backend.
+- ``unimplemented``: how Dynamo breaks a graph.
+- ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
 
 jaxlib 0.10.2:
@@ -16,30 +23,42 @@ jaxlib 0.10.2:
   adds its own array type and 20 us.
 """
 
-from typing import Any
+from collections.abc import Callable
+from traceback import StackSummary
+from typing import Any, NoReturn
 
 import torch
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.exc import ShortenTraceback
+from torch._dynamo.exc import ShortenTraceback, TensorifyScalarRestartAnalysis, unimplemented
+from torch._dynamo.symbolic_convert import InstructionTranslator as Translator
 from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import detect_fake_mode
+from torch._guards import CompileContext, TracingContext, detect_fake_mode
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_impls import op_implementations_checks
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from torch_neuronx_compile.xla_library import _jax
 
 __all__ = [
+    "RetraceFrame",
     "ShortenTraceback",
+    "Translator",
     "aot_autograd",
+    "clear_fake_tensor_cache",
+    "current_compilation",
+    "current_translator",
     "detect_fake_mode",
     "export_array",
+    "first_fake_tensor_rule",
     "free_unbacked_symbols",
+    "graph_break",
     "import_array",
     "invoke_subgraph",
     "min_cut_rematerialization_partition",
     "unset_fake_temporarily",
+    "user_stack",
     "wants_dynamic_shapes",
 ]
 
@@ -51,6 +70,43 @@ _tensor_from_capsule = torch.utils.dlpack.from_dlpack
 def wants_dynamic_shapes() -> bool:
     """Return whether the running compilation was asked for with ``dynamic=True``."""
     return not _dynamo_config.assume_static_by_default
+
+
+class RetraceFrame(TensorifyScalarRestartAnalysis):
+    """Raised by the backend: Dynamo traces the frame once more."""
+
+
+def current_translator() -> Translator | None:
+    """Return Dynamo's trace that runs in this thread, if one does."""
+    try:
+        return Translator.current_tx()
+    except AttributeError:
+        return None
+
+
+def graph_break(gb_type: str, *, context: str, explanation: str, hints: list[str]) -> NoReturn:
+    """Break the graph at the call that Dynamo evaluates; raises ``torch._dynamo.exc.Unsupported``."""
+    unimplemented(gb_type=gb_type, context=context, explanation=explanation, hints=hints)
+
+
+def first_fake_tensor_rule(applies: Callable[[Any], bool], rule: Callable[..., Any]) -> None:
+    """Put a rule before all others that fake tensors have; it may leave a call to them with ``NotImplemented``."""
+    op_implementations_checks.insert(0, (applies, rule))
+
+
+def clear_fake_tensor_cache() -> None:
+    """Make fake tensors forget the results of calls."""
+    FakeTensorMode.cache_clear()
+
+
+def user_stack() -> StackSummary:
+    """Return the user's frames at the point that Dynamo traces."""
+    return TracingContext.extract_stack()
+
+
+def current_compilation() -> CompileContext:
+    """Return what stands for the compilation of one frame, however often it is traced."""
+    return CompileContext.get()
 
 
 def import_array(tensor: torch.Tensor, device: Any) -> Any:

@@ -17,6 +17,7 @@ from torch_neuronx.logs import logger
 from torch_neuronx_compile import metrics
 from torch_neuronx_compile._compat import ShortenTraceback
 from torch_neuronx_compile.capture.aot import device_of, trace
+from torch_neuronx_compile.capture.breaks import handing_over, install
 from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
 from torch_neuronx_compile.capture.shapes import check_static, specialise
 from torch_neuronx_compile.compile_only import ModalGraph
@@ -54,7 +55,8 @@ def neuron(
         check_no_nested_regions(module)
         specialise(inputs)
         device = device_of(inputs)
-        return trace(module, inputs, lambda graph, kind: compile_graph(graph, kind, names, device, chosen))
+        with handing_over(module):
+            return trace(module, inputs, lambda graph, kind: compile_graph(graph, kind, names, device, chosen))
     except ShortenTraceback as error:
         error.first_useful_frame = inspect.currentframe()  # the user's traceback leaves out Dynamo's 30 frames
         raise
@@ -62,6 +64,9 @@ def neuron(
         known = let_through(error)
         known.first_useful_frame = inspect.currentframe()
         raise known from error
+
+
+install(neuron)
 
 
 def compile_graph(

@@ -1,0 +1,246 @@
+"""Graph breaks, while Dynamo traces, at calls that cannot be compiled.
+
+Dynamo evaluates every call on fake tensors. A rule among the fake-tensor rules sees the ATen operators that a call
+reaches, whatever form the user wrote, and raises Dynamo's own ``Unsupported``: with ``fullgraph=False`` Dynamo then
+splits the function at that call, with ``fullgraph=True`` the error is the user's. The rule does nothing unless the
+running compilation is for this backend.
+
+Two things escape the rule, and are answered by tracing once more (:func:`handing_over`): results that fake tensors
+keep from a trace for another backend, and calls that turn out not to lower.
+"""
+
+import operator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import fx
+from torch._ops import OpOverload, OpOverloadPacket
+
+from torch_neuronx import plugins
+from torch_neuronx.events import GraphBroke
+from torch_neuronx_compile._compat import (
+    RetraceFrame,
+    Translator,
+    clear_fake_tensor_cache,
+    current_compilation,
+    current_translator,
+    first_fake_tensor_rule,
+    graph_break,
+    user_stack,
+)
+from torch_neuronx_compile.errors import GraphCompilationError
+from torch_neuronx_compile.support import learned
+from torch_neuronx_compile.support.verdict import foreign, may_break, why_not
+
+TYPE = "Op not supported by the Neuron backend"
+"""The type of the graph break, as Dynamo counts and reports it."""
+
+_HINTS = [
+    "Keep the call out of the compiled function, or compile with fullgraph=False: it then runs in eager mode between "
+    "two compiled graphs.",
+]
+
+Claim = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+
+
+class _State(threading.local):
+    handed_over = 0
+    """How many graphs of this thread are being compiled: their tracing is not Dynamo's."""
+
+
+_state = _State()
+_claims: dict[Callable[..., Any], Claim] = {}
+_told: set[tuple[str, str, str]] = set()
+_retraced: "WeakKeyDictionary[object, set[str]]" = WeakKeyDictionary()
+
+
+class _Cached:
+    stale = False
+    """Whether fake tensors may remember results of calls for another backend where this one would break."""
+
+
+def install(backend: Callable[..., Any], claim: Claim = lambda args, kwargs: True) -> None:
+    """Apply the rule when Dynamo traces for ``backend``, to calls whose arguments ``claim`` accepts."""
+    if not _claims:
+        first_fake_tensor_rule(_applies, _rule)
+        clear_fake_tensor_cache()
+    _claims[backend] = claim
+
+
+@contextmanager
+def handing_over(module: fx.GraphModule) -> Iterator[None]:
+    """Surround the compilation of Dynamo's graph ``module``.
+
+    Raises what makes Dynamo trace the frame once more, where fake tensors had kept results that hide a break, and where
+    a call of ``module`` turned out to have no lowering: the call is remembered, and the rule then breaks there.
+    """
+    translator = current_translator()
+    if translator is not None and _Cached.stale:
+        _Cached.stale = False
+        clear_fake_tensor_cache()
+        raise RetraceFrame(restart_reason="results for another backend were remembered")
+    _state.handed_over += 1
+    try:
+        yield
+    except GraphCompilationError as error:
+        if translator is not None and error.node is not None and error.unsupported:
+            _learn(module, error.node, error.reason)
+        raise
+    finally:
+        _state.handed_over -= 1
+
+
+def _learn(module: fx.GraphModule, culprit: fx.Node, reason: str) -> None:
+    call = _origin(module, culprit)
+    if call is None:
+        return
+    key = _describe_call(call)
+    learned.learn(key, _sentence(reason))
+    retraced = _retraced.setdefault(current_compilation(), set())
+    if key in retraced:  # the rule did not see the call: give up rather than turn in circles
+        return
+    retraced.add(key)
+    clear_fake_tensor_cache()
+    raise RetraceFrame(restart_reason=f"{key} does not lower")
+
+
+def _origin(module: fx.GraphModule, culprit: fx.Node) -> fx.Node | None:
+    """Return the call of Dynamo's graph that ``culprit``, of an AOT graph, was made from."""
+    calls = [node for node in module.graph.nodes if node.op in ("call_function", "call_method")]
+    sources = culprit.meta.get("from_node") or ()
+    names = {source.name for source in sources}
+    trace = culprit.meta.get("stack_trace")
+    for node in calls:
+        if node.name in names:
+            found: fx.Node = node
+            return found
+    for node in calls:
+        if trace and node.meta.get("stack_trace") == trace:
+            found = node
+            return found
+    return None
+
+
+def _sentence(reason: str) -> str:
+    return f"it {reason}" if reason.startswith(("has ", "does ")) else reason
+
+
+# The rule -------------------------------------------------------------------------------------------------------------
+
+
+def _applies(op: OpOverload) -> bool:
+    """Return whether the rule is to be asked; called for every operator whose result is not remembered."""
+    if _state.handed_over:
+        return False
+    if _claim() is not None:
+        return True
+    if not _Cached.stale and isinstance(op, OpOverload) and (learned.anything() or may_break(op)):
+        _Cached.stale = True
+    return False
+
+
+def _rule(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    claim, translator = _claim(), current_translator()
+    if claim is None or translator is None or not claim(args, kwargs):
+        return NotImplemented
+    node = _current_node(translator)
+    if learned.anything():
+        mode.cache_enabled = False  # every later call of this trace comes here
+    reason = why_not(op, args, kwargs) or _why_not_node(node)
+    if reason is not None:
+        _break(translator, node, op, reason)
+    return NotImplemented
+
+
+def _claim() -> Claim | None:
+    translator = current_translator()
+    if translator is None:
+        return None
+    backend: Any = translator.output.compiler_fn
+    while backend is not None:
+        claim = _claims.get(backend) if callable(backend) and _hashable(backend) else None
+        if claim is not None:
+            return claim
+        backend = getattr(backend, "_torchdynamo_orig_backend", None) or getattr(backend, "compiler_fn", None)
+    return None
+
+
+def _hashable(value: object) -> bool:
+    return type(value).__hash__ is not None
+
+
+def _current_node(translator: Translator) -> fx.Node | None:
+    """Return the call that Dynamo is evaluating: the last of the graph under construction."""
+    last = next(iter(reversed(translator.output.current_tracer.graph.nodes)), None)
+    return last if last is not None and last.op in ("call_function", "call_method") else None
+
+
+def _why_not_node(node: fx.Node | None) -> str | None:
+    if node is None:
+        return None
+    if isinstance(node.target, (OpOverload, OpOverloadPacket)):
+        target = node.target
+        overloads = [target] if isinstance(target, OpOverload) else [getattr(target, o) for o in target.overloads()]
+        reasons = [foreign(overload) for overload in overloads]
+        if reasons and None not in reasons:
+            return reasons[0]
+    return learned.reason_for(_describe_call(node)) if learned.anything() else None
+
+
+def _break(translator: Translator, node: fx.Node | None, op: OpOverload, reason: str) -> None:
+    name = str(op) if node is None else _spelling(node)
+    told = f"{name} cannot be compiled for device neuron: {reason}."
+    stack = user_stack()
+    location = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""
+    if not translator.one_graph and (name, reason, location) not in _told:
+        _told.add((name, reason, location))
+        plugins.notify(GraphBroke(name, reason, location))
+    graph_break(TYPE, context=f"{name} calls {op}", explanation=told, hints=_HINTS)
+
+
+# How a call is written ------------------------------------------------------------------------------------------------
+
+
+def _spelling(node: fx.Node) -> str:
+    """Return the operator as the user wrote it: ``torch.sort``, ``Tensor.sort``."""
+    if node.op == "call_method":
+        return f"Tensor.{node.target}"
+    target = node.target
+    if isinstance(target, (OpOverload, OpOverloadPacket)):
+        return f"torch.ops.{target}"
+    if target is operator.getitem:
+        return "Tensor.__getitem__"
+    name = torch.overrides.resolve_name(target)
+    if name is None:
+        name = f"{getattr(target, '__module__', None) or ''}.{getattr(target, '__name__', target)}".removeprefix(".")
+    return str(name).replace("torch._C._nn.", "torch.nn.functional.").replace("torch._VariableFunctions.", "torch.")
+
+
+def _describe_call(node: fx.Node) -> str:
+    """Return a text that equal calls share: operator, dtypes, shapes, other arguments, whether a gradient is taken."""
+    arguments = [_describe(argument) for argument in node.args]
+    arguments += [f"{name}={_describe(argument)}" for name, argument in sorted(node.kwargs.items())]
+    return f"{_spelling(node)}({', '.join(arguments)})"
+
+
+def _describe(argument: Any) -> str:
+    match argument:
+        case fx.Node():
+            return _describe(argument.meta.get("example_value", argument.meta.get("val")))
+        case torch.Tensor():
+            dtype = str(argument.dtype).removeprefix("torch.")
+            gradient = " with gradient" if argument.requires_grad and torch.is_grad_enabled() else ""
+            return f"{dtype}{[int(extent) for extent in argument.shape]}{gradient}"
+        case torch.SymInt():
+            return str(int(argument))
+        case torch.SymFloat():
+            return str(float(argument))
+        case list() | tuple():
+            return f"[{', '.join(map(_describe, argument))}]"
+        case slice():
+            return f"{_describe(argument.start)}:{_describe(argument.stop)}:{_describe(argument.step)}"
+    return repr(argument)

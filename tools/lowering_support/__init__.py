@@ -1,0 +1,1 @@
+"""Makes the table of operators that lower, which the compiler package ships."""
