@@ -7,14 +7,25 @@ from typing import Any
 from torch._ops import OpOverload
 
 from torch_neuronx import plugins
-from torch_neuronx_compile.decompositions import linear, normalization
+from torch_neuronx_compile.decompositions import (
+    convolution,
+    cumulative,
+    indexing,
+    linear,
+    normalization,
+    pooling,
+    sorting,
+)
 
 
 @cache
 def _own() -> dict[OpOverload, Callable[..., Any]]:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # takes a second
 
-    return {**get_decomposition_table(), **linear.DECOMPOSITIONS, **normalization.DECOMPOSITIONS}
+    table = dict(get_decomposition_table())
+    for module in (convolution, cumulative, indexing, linear, normalization, pooling, sorting):
+        table |= module.DECOMPOSITIONS
+    return table
 
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:

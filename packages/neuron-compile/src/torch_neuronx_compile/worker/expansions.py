@@ -6,6 +6,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from torch_neuronx_compile.worker import structured
+
 
 def uniform(call: Any, size: list[int]) -> Any:
     """Expand ``uniform(seed, size)``: float32 in [0, 1), multiples of 2**-24."""
@@ -46,5 +48,6 @@ def _splat(tensor_type: Any, value: int) -> Any:
 EXPANSIONS: dict[str, Callable[..., Any]] = {
     "neuron_compile.uniform": uniform,
     "neuron_compile.integers": integers,
+    **structured.EXPANSIONS,
 }
 """Builders by operator: they take the call and its constants by name and return the results."""
