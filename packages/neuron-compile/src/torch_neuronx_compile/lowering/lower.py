@@ -14,6 +14,7 @@ from torch_neuronx_compile.lowering.diagnose import find_culprit
 from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
+from torch_neuronx_compile.worker.functions import FUNCTIONS
 
 STAGE = "the lowering to StableHLO"
 
@@ -74,12 +75,12 @@ def _registered(graph: fx.Graph) -> tuple[Lowering, ...]:
 
 
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
-    """Return the operators of ``graph`` that cross as calls: plugins' and this package's own."""
+    """Return the operators of ``graph`` that cross as calls: plugins', this package's own, those it has functions of."""
     registered = plugins.manager().lowerings()
     return {
         name: target
         for name, target in _targets(graph).items()
-        if name in registered or target.namespace == ops.NAMESPACE
+        if name in registered or target.namespace == ops.NAMESPACE or _mlir_name(name) in FUNCTIONS
     }
 
 

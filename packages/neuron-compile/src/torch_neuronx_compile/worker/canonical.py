@@ -13,12 +13,15 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, stablehlo
 
 from torch_neuronx_compile.worker.expansions import EXPANSIONS
+from torch_neuronx_compile.worker.functions import FUNCTIONS
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 from torch_neuronx_compile.worker.scalars import fold_scalars
 from torch_neuronx_compile.worker.torch_to_stablehlo import ExternalCall
+from torch_neuronx_compile.worker.traced import build
 
 _STATIC = (
-    "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-canonicalize-dynamism),stablehlo-refine-shapes,"
+    "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo,stablehlo-canonicalize-dynamism),"
+    "stablehlo-refine-shapes,"
     "func.func(stablehlo-canonicalize-dynamism,stablehlo-legalize-deprecated-ops))"
 )
 _ALLOWED = ("stablehlo.", "func.")
@@ -116,6 +119,8 @@ def _replace_external_calls(module: ir.Module, calls: list[ExternalCall], custom
             call = calls[int(symbol.removeprefix("external_"))]
             if call.op in EXPANSIONS:
                 _replace(operation, partial(EXPANSIONS[call.op], **call.constants))
+            elif call.op in FUNCTIONS:
+                _replace(operation, partial(build, op=call.op, tensors=call.tensors, constants=call.constants))
             else:
                 _replace(operation, partial(_custom_call, target=custom_calls[call.op], constants=call.constants))
     for operation in list(walk(module)):

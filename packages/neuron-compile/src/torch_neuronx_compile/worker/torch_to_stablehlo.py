@@ -23,10 +23,14 @@ _EXTERNAL = "external_"
 
 @dataclass(frozen=True, slots=True)
 class ExternalCall:
-    """One call of an operator that torch-mlir does not convert: what it is, and its arguments that are not tensors."""
+    """One call of an operator that torch-mlir does not convert: what it is, and its arguments that are not tensors.
+
+    ``tensors`` names the argument of each operand, with ``[]`` behind the name where the argument is a list.
+    """
 
     op: str
     constants: dict[str, Any]
+    tensors: tuple[str, ...]
 
 
 def convert(torch_module: bytes, external: dict[str, list[str]]) -> tuple[str, list[ExternalCall]]:
@@ -74,19 +78,25 @@ def _outline(module: ir.Module, external: dict[str, list[str]]) -> list[External
         operation
         for function in module.body.operations
         for operation in _walk(function)
-        if operation.name == "torch.operator" and _operator_name(operation) in external
+        if _operator_name(operation) in external
     ]
     for operation in found:
         name = _operator_name(operation)
-        operands = [value for value in operation.operands if str(value.type).startswith("!torch.vtensor")]
+        operands: list[Any] = []
+        tensors: list[str] = []
+        constants: dict[str, Any] = {}
         results = [value.type for value in operation.results]
-        constants = {
-            argument: _constant(value)
-            for argument, value in zip(external[name], operation.operands, strict=True)
-            if not str(value.type).startswith("!torch.vtensor")
-        }
+        for argument, value in zip(external[name], operation.operands, strict=True):
+            found_tensors, label = _tensors(value), argument
+            if found_tensors is None:
+                constants[argument] = _constant(value)
+                continue
+            if not _is_tensor(value):
+                label = f"{argument}[]"
+            operands += found_tensors
+            tensors += [label] * len(found_tensors)
         symbol = f"{_EXTERNAL}{len(calls)}"
-        calls.append(ExternalCall(name, constants))
+        calls.append(ExternalCall(name, constants, tuple(tensors)))
         location = operation.location
         with ir.InsertionPoint.at_block_begin(module.body), location:
             signature = ir.FunctionType.get([value.type for value in operands], results)
@@ -123,7 +133,25 @@ def _walk(operation: Any) -> list[Any]:
 
 
 def _operator_name(operation: Any) -> str:
-    return str(ir.StringAttr(operation.attributes["name"]).value).removeprefix("torch.")
+    """Return the operator behind an operation; torch-mlir has an operation of its own for some of them."""
+    if operation.name == "torch.operator":
+        return str(ir.StringAttr(operation.attributes["name"]).value).removeprefix("torch.")
+    return str(operation.name).removeprefix("torch.")
+
+
+def _is_tensor(value: Any) -> bool:
+    return str(value.type).startswith("!torch.vtensor")
+
+
+def _tensors(value: Any) -> list[Any] | None:
+    """Return the tensors of an argument that is one or a list of some, else ``None``."""
+    if _is_tensor(value):
+        return [value]
+    if value.owner.name == "torch.prim.ListConstruct":
+        elements = list(value.owner.operands)
+        if elements and all(map(_is_tensor, elements)):
+            return elements
+    return None
 
 
 def _constant(value: Any) -> Any:
