@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 @hookimpl
 def torch_neuronx_register_compilers() -> "list[Compiler]":
-    """Add the emulator's compiler."""
+    """Add the emulator's compiler and the chip's, which need not be here."""
     from torch_neuronx_compile.compilers.emulator.compiler import EmulatorCompiler
+    from torch_neuronx_compile.compilers.neuronx_cc.compiler import NeuronxCompiler
 
-    return [EmulatorCompiler()]
+    return [EmulatorCompiler(), NeuronxCompiler()]

@@ -12,4 +12,11 @@ finally:
     if _before is None:
         del os.environ[_LEVEL]
 
-__all__ = ["_jax", "xla_client"]
+__all__ = ["_jax", "to_hlo", "xla_client"]
+
+
+def to_hlo(module: str) -> bytes:
+    """Return a StableHLO module as a serialized ``HloModuleProto``; raises what XLA raises."""
+    # jaxlib 0.10.2 has no public name for this; results that are no tuple need none
+    computation = _jax.mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
+    return bytes(computation.as_serialized_hlo_module_proto())
