@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("neuron-core", "neuron-compile", "neuron-dist", "neuron-nki", "neuron-cache")
-COMPILED = ("neuron-core", "neuron-dist")
+COMPILED = ("neuron-core", "neuron-compile", "neuron-dist")
 every_folder = pytest.mark.parametrize("folder", FOLDERS)
 
 

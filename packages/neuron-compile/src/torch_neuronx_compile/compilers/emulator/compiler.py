@@ -1,8 +1,11 @@
 """The compiler ``emulator``: it makes NEFFs that the emulator runs, and runs them for it."""
 
+import hashlib
 import json
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
+from pathlib import Path
 
 from torch_neuronx import neff
 from torch_neuronx.compilers import CompileRequest
@@ -25,8 +28,8 @@ class EmulatorCompiler:
     runtime = "emulator"
 
     def version(self) -> str:
-        """Return the versions of what decides the code: this package and XLA."""
-        return f"{metadata.version('torch-neuronx-compile')}+jaxlib.{metadata.version('jaxlib')}"
+        """Return the versions of what decides the code: this package, XLA, and the rewriting in front of it."""
+        return f"{metadata.version('torch-neuronx-compile')}+jaxlib.{metadata.version('jaxlib')}.rewrite.{_rewriting()}"
 
     def host(self) -> Mapping[str, str]:
         """Return the class of this machine's processor: XLA compiles for it, and its code runs on no lesser one."""
@@ -61,3 +64,14 @@ class EmulatorCompiler:
                 f"The NEFF {neff.header.name!r} lacks {', '.join(sorted(missing))}. Compile the program again."
             )
         return XlaExecutable(neff.header.name, neff.files[XLA_EXECUTABLE], json.loads(neff.files[TENSORS]), core)
+
+
+@cache
+def _rewriting() -> str:
+    """Return a fingerprint of the sources that turn a program into what XLA compiles."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(f"\0{path.relative_to(folder)}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,10 +1,13 @@
 """The task that compiles StableHLO with XLA:CPU. Runs in the worker."""
 
+from functools import cache
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from torch_neuronx_compile import _stub
+from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import TARGETS, rewrite
 from torch_neuronx_compile.worker.canonical import DOCUMENTED_CALLS, new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 from torch_neuronx_compile.xla_library import xla_client
@@ -31,13 +34,22 @@ def compile_program(program: bytes) -> tuple[bytes, dict[str, list[Tensor]]]:
             if operation.name == "stablehlo.custom_call":
                 _implement(operation)
         tensors = _tensors(module)
+        rewrite(module)
         text = str(module.operation.get_asm(enable_debug_info=False)).encode()
-    client: Any = xla_client.make_cpu_client(asynchronous=False)
+    client = _client()
     devices = xla_client.DeviceList(tuple(client.devices()[:1]))
     try:
         return bytes(client.compile_and_load(text, devices, compile_options()).serialize()), tensors
     except xla_client.XlaRuntimeError as error:
         raise WorkerTaskError(f"XLA: {error}") from None
+
+
+@cache
+def _client() -> Any:
+    client = xla_client.make_cpu_client(asynchronous=False)
+    for target in TARGETS:
+        xla_client.register_custom_call_target(target, _stub.stub(), platform="cpu", api_version=1)
+    return client
 
 
 def _tensors(module: ir.Module) -> dict[str, list[Tensor]]:

@@ -1,0 +1,86 @@
+#include "handler.h"
+
+namespace torch_neuronx::compile {
+namespace {
+
+at::ScalarType dtype_of(ffi::DataType dtype) {
+  switch (dtype) {
+    case ffi::DataType::PRED:
+      return at::kBool;
+    case ffi::DataType::S8:
+      return at::kChar;
+    case ffi::DataType::U8:
+      return at::kByte;
+    case ffi::DataType::S16:
+      return at::kShort;
+    case ffi::DataType::S32:
+      return at::kInt;
+    case ffi::DataType::S64:
+      return at::kLong;
+    case ffi::DataType::F16:
+      return at::kHalf;
+    case ffi::DataType::BF16:
+      return at::kBFloat16;
+    case ffi::DataType::F32:
+      return at::kFloat;
+    case ffi::DataType::F64:
+      return at::kDouble;
+    default:
+      TORCH_CHECK(false, "The emulator has no handler for XLA's dtype ", static_cast<int>(dtype), ".");
+  }
+}
+
+} // namespace
+
+at::Tensor tensor_of(const ffi::AnyBuffer& buffer) {
+  const auto sizes = buffer.dimensions();
+  return at::from_blob(
+      buffer.untyped_data(), {sizes.begin(), sizes.size()}, at::TensorOptions().dtype(dtype_of(buffer.element_type())));
+}
+
+at::Tensor operand(const ffi::RemainingArgs& operands, size_t position) {
+  auto buffer = operands.get<ffi::AnyBuffer>(position);
+  TORCH_CHECK(buffer.has_value(), "The custom call lacks operand ", position, ".");
+  return tensor_of(*buffer);
+}
+
+at::Tensor result(const ffi::RemainingRets& results, size_t position) {
+  auto buffer = results.get<ffi::AnyBuffer>(position);
+  TORCH_CHECK(buffer.has_value(), "The custom call lacks result ", position, ".");
+  return tensor_of(**buffer);
+}
+
+at::Tensor viewed(const ffi::RemainingArgs& operands, size_t position, const ffi::Dictionary& attributes) {
+  const auto whole = operand(operands, position);
+  const auto name = "view" + std::to_string(position);
+  const auto numbers = required<Integers>(attributes, name.c_str());
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  for (size_t i = 1; i + 1 < numbers.size(); i += 2) {
+    sizes.push_back(numbers.begin()[i]);
+    strides.push_back(numbers.begin()[i + 1]);
+  }
+  return whole.as_strided(sizes, strides, numbers.begin()[0]);
+}
+
+#define NEURON_HANDLER(symbol, function) \
+  XLA_FFI_DEFINE_HANDLER(symbol, function, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs())
+
+NEURON_HANDLER(contract_handler, contract);
+NEURON_HANDLER(convolve_handler, convolve);
+NEURON_HANDLER(softmax_handler, softmax);
+NEURON_HANDLER(moments_handler, moments);
+NEURON_HANDLER(reduce_handler, reduce);
+
+const std::vector<Handler>& handlers() {
+  static const std::vector<Handler> all = {
+      {"neuron_contract", contract_handler},
+      {"neuron_convolve", convolve_handler},
+      {"neuron_softmax", softmax_handler},
+      {"neuron_moments", moments_handler},
+      {"neuron_reduce", reduce_handler},
+  };
+  return all;
+}
+
+} // namespace torch_neuronx::compile

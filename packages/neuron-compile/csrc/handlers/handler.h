@@ -1,0 +1,68 @@
+// What every handler shares: CPU tensors over XLA's buffers, and the frame in which ATen runs on a thread of XLA.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace torch_neuronx::compile {
+
+namespace ffi = xla::ffi;
+using Integers = ffi::Span<const int64_t>;
+
+// A CPU tensor over a row-major buffer, which must outlive it. Raises for a dtype that torch lacks.
+at::Tensor tensor_of(const ffi::AnyBuffer& buffer);
+
+// The operand at `position` as the attribute `view<position>` shows it: offset, then size and stride of every axis.
+at::Tensor viewed(const ffi::RemainingArgs& operands, size_t position, const ffi::Dictionary& attributes);
+
+at::Tensor operand(const ffi::RemainingArgs& operands, size_t position);
+at::Tensor result(const ffi::RemainingRets& results, size_t position);
+
+// An attribute that the compiler always writes.
+template <typename T>
+T required(const ffi::Dictionary& attributes, const char* name) {
+  auto value = attributes.get<T>(name);
+  TORCH_CHECK(value.has_value(), "The custom call lacks the attribute ", name, ".");
+  return *value;
+}
+
+inline at::IntArrayRef list(const Integers& values) {
+  return {values.begin(), values.size()};
+}
+
+// Runs `body` as a kernel: without autograd, and with its exceptions as errors of the call.
+template <typename Body>
+ffi::Error run_kernel(Body&& body) {
+  try {
+    const at::AutoDispatchBelowADInplaceOrView raw;
+    body();
+    return ffi::Error::Success();
+  } catch (const c10::Error& error) {
+    return ffi::Error::Internal(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return ffi::Error::Internal(error.what());
+  }
+}
+
+struct Handler {
+  const char* target;
+  XLA_FFI_Handler* function;
+};
+
+// Every handler of this package, by custom-call target.
+const std::vector<Handler>& handlers();
+
+ffi::Error contract(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error convolve(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error softmax(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error moments(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error reduce(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+
+} // namespace torch_neuronx::compile

@@ -1,0 +1,113 @@
+"""Convolutions, and the two gradients of one, which are convolutions as well."""
+
+from math import prod
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call, integer, numbers
+from torch_neuronx_compile.compilers.emulator.rewrite.values import (
+    FLOATS,
+    element,
+    integers,
+    producer,
+    replace,
+    shape,
+    view_of,
+)
+
+SMALLEST = 16 * 1024
+"""Multiplications from which a call of ATen pays off."""
+
+
+def rewrite_convolution(operation: Any) -> None:
+    """Replace a convolution of floats over one to three axes by a call, where torch has such a one."""
+    image, window = operation.operands
+    result = operation.results[0]
+    where = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
+    space = len(where.input_spatial_dimensions)
+    if not (element(image) == element(window) == element(result) and element(image) in FLOATS and 1 <= space <= 3):
+        return
+    if _number(operation, "batch_group_count") != 1 or any(_flags(operation, "window_reversal", space)):
+        return
+    stride, stretch, dilation = (
+        _numbers(operation, name, space) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+    )
+    low, high = _padding(operation, space)
+    groups = _number(operation, "feature_group_count")
+    out = [where.output_batch_dimension, where.output_feature_dimension, *where.output_spatial_dimensions]
+    sizes = [shape(result)[axis] for axis in out]
+    window_axes = list(where.kernel_spatial_dimensions)
+    kernel = [shape(window)[axis] for axis in window_axes]
+    if prod(shape(result)) * prod(kernel) * shape(window)[where.kernel_input_feature_dimension] < SMALLEST:
+        return
+    span = [step * (extent - 1) for step, extent in zip(dilation, kernel, strict=True)]
+    turned = producer(window, "reverse")
+    reversed_ = turned is not None and sorted(integers(turned.attributes["dimensions"])) == sorted(window_axes)
+    form = "forward"
+    if max(stretch) > 1 or (reversed_ and groups == 1 and max(stride) == 1):
+        padding = [whole - before for whole, before in zip(span, low, strict=True)]
+        extents = [shape(image)[axis] for axis in where.input_spatial_dimensions]
+        extra = [sizes[2 + i] - ((extents[i] - 1) * stretch[i] - 2 * padding[i] + span[i] + 1) for i in range(space)]
+        fits = all(0 <= more < max(step, spread) for more, step, spread in zip(extra, stretch, dilation, strict=True))
+        if fits and min(padding) >= 0 and groups == 1 and max(stride) == 1:
+            form = "transposed reversed" if reversed_ else "transposed"
+        elif max(stretch) > 1:
+            return
+    elif _is_kernel_gradient(sizes[2:], kernel, groups):
+        extents = [shape(image)[axis] for axis in where.input_spatial_dimensions]
+        made = [(extents[i] + 2 * low[i] - stride[i] * (sizes[2 + i] - 1) - 1) // dilation[i] + 1 for i in range(space)]
+        if made == kernel and min(low) >= 0 and space == 2:
+            form = "kernel gradient"
+    if turned is not None and form == "transposed reversed":
+        window = turned.operands[0]
+    views = (
+        view_of(image).permuted(
+            [where.input_batch_dimension, where.input_feature_dimension, *where.input_spatial_dimensions]
+        ),
+        view_of(window).permuted(
+            [where.kernel_output_feature_dimension, where.kernel_input_feature_dimension, *window_axes]
+        ),
+    )
+    attributes = {
+        "view0": views[0].attribute(),
+        "view1": views[1].attribute(),
+        "out": numbers(out),
+        "stride": numbers(stride),
+        "stretch": numbers(stretch),
+        "dilation": numbers(dilation),
+        "low": numbers(low),
+        "high": numbers(high),
+        "groups": integer(groups),
+        "form": ir.StringAttr.get(form),
+    }
+    with ir.InsertionPoint(operation):
+        (made_by_call,) = foreign_call("neuron_convolve", [result.type], [view.base for view in views], attributes)
+    replace(operation, made_by_call)
+
+
+def _is_kernel_gradient(out: list[int], window: list[int], groups: int) -> bool:
+    """Guess from sizes: the window of a kernel's gradient is a whole image, and its result the small kernel."""
+    return groups == 1 and all(small <= large for small, large in zip(out, window, strict=True)) and max(window) > 7
+
+
+def _number(operation: Any, name: str) -> int:
+    return int(ir.IntegerAttr(operation.attributes[name]).value) if name in operation.attributes else 1
+
+
+def _numbers(operation: Any, name: str, space: int) -> list[int]:
+    return integers(operation.attributes[name]) if name in operation.attributes else [1] * space
+
+
+def _flags(operation: Any, name: str, space: int) -> list[bool]:
+    return list(ir.DenseBoolArrayAttr(operation.attributes[name])) if name in operation.attributes else [False] * space
+
+
+def _padding(operation: Any, space: int) -> tuple[list[int], list[int]]:
+    if "padding" not in operation.attributes:
+        return [0] * space, [0] * space
+    flat = [int(value) for value in ir.DenseIntElementsAttr(operation.attributes["padding"])]
+    if len(flat) != 2 * space:
+        flat = flat[:1] * (2 * space)
+    return flat[::2], flat[1::2]

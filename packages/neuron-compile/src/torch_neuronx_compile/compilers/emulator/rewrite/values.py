@@ -1,0 +1,184 @@
+"""Questions about values of a module: what made them, and where their elements lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+
+FLOATS = ("f32", "bf16", "f16", "f64")
+
+
+def producer(value: Any, name: str) -> Any | None:
+    """Return the operation ``name`` that made ``value``, or ``None`` if another did."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    return owner.operation if owner.name == f"stablehlo.{name}" else None
+
+
+def shape(value: Any) -> list[int]:
+    """Return the extents of a tensor."""
+    return list(ir.RankedTensorType(value.type).shape)
+
+
+def element(value: Any) -> str:
+    """Return the element type of a tensor as MLIR spells it."""
+    return str(ir.RankedTensorType(value.type).element_type)
+
+
+def integers(attribute: Any) -> list[int]:
+    """Return the numbers of a dense array attribute."""
+    return list(ir.DenseI64ArrayAttr(attribute))
+
+
+def splat(value: Any) -> float | None:
+    """Return the one number that every element of ``value`` is, or ``None`` if that is not plain."""
+    while (widened := producer(value, "broadcast_in_dim") or producer(value, "reshape")) is not None:
+        value = widened.operands[0]
+    constant = producer(value, "constant")
+    if constant is None:
+        return None
+    dense = constant.attributes["value"]
+    if isinstance(dense, (ir.DenseFPElementsAttr, ir.DenseIntElementsAttr)) and dense.is_splat:
+        return float(dense.get_splat_value().value)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements of a row-major tensor ``base``, in another order or fewer of them; numbers count elements."""
+
+    base: Any
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def permuted(self, axes: list[int]) -> View:
+        """Return the view with its axes in the order ``axes``."""
+        return View(self.base, self.offset, tuple(self.sizes[a] for a in axes), tuple(self.strides[a] for a in axes))
+
+    def attribute(self) -> Any:
+        """Write the view for a handler: the offset, then size and stride of each axis."""
+        numbers = [number for axis in zip(self.sizes, self.strides, strict=True) for number in axis]
+        return ir.DenseI64ArrayAttr.get([self.offset, *numbers])
+
+
+def view_of(value: Any) -> View:
+    """Look through transposes, reshapes and slices: XLA then need not carry them out."""
+    if (made := producer(value, "transpose")) is not None:
+        return view_of(made.operands[0]).permuted(integers(made.attributes["permutation"]))
+    if (made := producer(value, "slice")) is not None:
+        whole = view_of(made.operands[0])
+        starts, steps = integers(made.attributes["start_indices"]), integers(made.attributes["strides"])
+        moved = sum(start * stride for start, stride in zip(starts, whole.strides, strict=True))
+        strides = tuple(step * stride for step, stride in zip(steps, whole.strides, strict=True))
+        return View(whole.base, whole.offset + moved, tuple(shape(value)), strides)
+    if (made := producer(value, "reshape")) is not None:
+        whole = view_of(made.operands[0])
+        reshaped = _restride(whole.sizes, whole.strides, tuple(shape(value)))
+        if reshaped is not None:
+            return View(whole.base, whole.offset, tuple(shape(value)), reshaped)
+    sizes = tuple(shape(value))
+    return View(value, 0, sizes, _row_major(sizes))
+
+
+def _row_major(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+
+
+def _restride(sizes: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the strides under which the same elements have the shape ``new``, or ``None`` where none do."""
+    if prod(sizes) == 0:
+        return None
+    # Axes that lie one within the other count as one: each run is its number of elements and its innermost stride.
+    axes = [(size, stride) for size, stride in zip(sizes, strides, strict=True) if size != 1]
+    runs: list[tuple[int, int]] = []
+    for size, stride in axes:
+        if runs and runs[-1][1] == size * stride:
+            runs[-1] = (runs[-1][0] * size, stride)
+        else:
+            runs.append((size, stride))
+    result: list[int] = []
+    left = 1  # of the current run, counted from the inside
+    step = 0
+    for extent in reversed(new):
+        if extent == 1:
+            result.append(0)
+            continue
+        if left == 1:
+            if not runs:
+                return None
+            left, step = runs.pop()
+        if left % extent:
+            return None
+        result.append(step)
+        step *= extent
+        left //= extent
+    return tuple(reversed(result)) if left == 1 and not runs else None
+
+
+def row_of(value: Any) -> Any | None:
+    """Return the tensor without the last axis whose elements ``value`` repeats along it, or ``None``."""
+    spread = producer(value, "broadcast_in_dim")
+    if spread is None:
+        return None
+    source, rank = spread.operands[0], len(shape(value))
+    axes = integers(spread.attributes["broadcast_dimensions"])
+    if shape(source) == shape(value)[:-1] and axes == list(range(rank - 1)):
+        return source
+    if shape(source) == [*shape(value)[:-1], 1] and axes == list(range(rank)):
+        flat = producer(source, "reshape")
+        return flat.operands[0] if flat is not None and shape(flat.operands[0]) == shape(value)[:-1] else source
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """One tensor reduced by one operation from its neutral element."""
+
+    operation: Any
+    kind: str
+    source: Any
+    axes: list[int]
+
+    @property
+    def trailing(self) -> bool:
+        """Whether it reduces the last axes."""
+        rank = len(shape(self.source))
+        return sorted(self.axes) == list(range(rank - len(self.axes), rank))
+
+
+_NEUTRAL = {"add": 0.0, "maximum": float("-inf"), "minimum": float("inf"), "and": 1.0}
+
+
+def reduction(value: Any) -> Reduction | None:
+    """Return the reduction that made ``value``, or ``None`` if it was something else."""
+    made = producer(value, "reduce")
+    if made is None or len(made.operands) != 2:
+        return None
+    body = list(made.regions[0].blocks[0].operations)
+    kind = body[0].operation.name.removeprefix("stablehlo.")
+    if len(body) != 2 or kind not in _NEUTRAL:
+        return None
+    start = splat(made.operands[1])
+    if start is None or abs(start) != abs(_NEUTRAL[kind]) or (start != _NEUTRAL[kind] and kind != "and"):
+        return None
+    return Reduction(made, kind, made.operands[0], integers(made.attributes["dimensions"]))
+
+
+def replace(operation: Any, value: Any) -> None:
+    """Let ``value`` stand for the only result of ``operation``, which goes away."""
+    operation.results[0].replace_all_uses_with(value)
+    operation.erase()
+
+
+def reshaped(value: Any, like: Any) -> Any:
+    """Return ``value`` with the shape of the tensor ``like``."""
+    if shape(value) == shape(like):
+        return value
+    kind = ir.RankedTensorType.get(shape(like), ir.RankedTensorType(value.type).element_type)
+    return stablehlo.reshape(kind, value)

@@ -1,0 +1,103 @@
+"""The emulator's own copy of a program: which operations become calls of ATen, and which stay with XLA."""
+
+from jaxlib.mlir import ir
+
+from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import rewrite
+from torch_neuronx_compile.worker.canonical import new_context, walk
+
+
+def _rewritten(body: str) -> list[str]:
+    """Return the operations that are left, calls by their target."""
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(f"module {{ {body} }}")
+        rewrite(module)
+        assert module.operation.verify()
+        return [
+            ir.StringAttr(operation.attributes["call_target_name"]).value
+            if operation.name == "stablehlo.custom_call"
+            else operation.name.removeprefix("stablehlo.")
+            for operation in walk(module)
+            if operation.name.startswith("stablehlo.")
+        ]
+
+
+def test_transposes_reshapes_and_slices_of_a_product_go_into_its_call() -> None:
+    found = _rewritten("""
+        func.func @main(%a: tensor<4x32x64xf32>, %b: tensor<96x64xf32>) -> tensor<128x32xf32> {
+          %0 = stablehlo.reshape %a : (tensor<4x32x64xf32>) -> tensor<128x64xf32>
+          %1 = stablehlo.slice %b [8:40, 0:64] : (tensor<96x64xf32>) -> tensor<32x64xf32>
+          %2 = stablehlo.transpose %1, dims = [1, 0] : (tensor<32x64xf32>) -> tensor<64x32xf32>
+          %3 = stablehlo.dot_general %0, %2, contracting_dims = [1] x [0]
+            : (tensor<128x64xf32>, tensor<64x32xf32>) -> tensor<128x32xf32>
+          return %3 : tensor<128x32xf32>
+        }""")
+    assert found == ["neuron_contract"]
+
+
+def test_small_products_and_integer_products_stay() -> None:
+    found = _rewritten("""
+        func.func @main(%a: tensor<8x8xf32>, %b: tensor<64x64xi32>) -> (tensor<8x8xf32>, tensor<64x64xi32>) {
+          %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
+            : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+          %1 = stablehlo.dot_general %b, %b, contracting_dims = [1] x [0]
+            : (tensor<64x64xi32>, tensor<64x64xi32>) -> tensor<64x64xi32>
+          return %0, %1 : tensor<8x8xf32>, tensor<64x64xi32>
+        }""")
+    assert found == ["dot_general", "dot_general"]
+
+
+def test_a_softmax_is_one_call() -> None:
+    found = _rewritten("""
+        func.func @main(%x: tensor<64x128xf32>) -> tensor<64x128xf32> {
+          %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+          %zero = stablehlo.constant dense<0.0> : tensor<f32>
+          %0 = stablehlo.reduce(%x init: %low) applies stablehlo.maximum across dimensions = [1]
+            : (tensor<64x128xf32>, tensor<f32>) -> tensor<64xf32>
+          %1 = stablehlo.broadcast_in_dim %0, dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>
+          %2 = stablehlo.subtract %x, %1 : tensor<64x128xf32>
+          %3 = stablehlo.exponential %2 : tensor<64x128xf32>
+          %4 = stablehlo.reduce(%3 init: %zero) applies stablehlo.add across dimensions = [1]
+            : (tensor<64x128xf32>, tensor<f32>) -> tensor<64xf32>
+          %5 = stablehlo.broadcast_in_dim %4, dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>
+          %6 = stablehlo.divide %3, %5 : tensor<64x128xf32>
+          return %6 : tensor<64x128xf32>
+        }""")
+    assert found == ["neuron_softmax"]
+
+
+def test_a_quotient_by_another_rows_sum_is_no_softmax() -> None:
+    found = _rewritten("""
+        func.func @main(%x: tensor<64x128xf32>, %y: tensor<64x128xf32>) -> tensor<64x128xf32> {
+          %zero = stablehlo.constant dense<0.0> : tensor<f32>
+          %0 = stablehlo.exponential %x : tensor<64x128xf32>
+          %1 = stablehlo.reduce(%y init: %zero) applies stablehlo.add across dimensions = [1]
+            : (tensor<64x128xf32>, tensor<f32>) -> tensor<64xf32>
+          %2 = stablehlo.broadcast_in_dim %1, dims = [0] : (tensor<64xf32>) -> tensor<64x128xf32>
+          %3 = stablehlo.divide %0, %2 : tensor<64x128xf32>
+          return %3 : tensor<64x128xf32>
+        }""")
+    assert found == ["exponential", "neuron_reduce", "broadcast_in_dim", "divide"]
+
+
+def test_a_sum_that_does_not_start_from_zero_stays() -> None:
+    found = _rewritten("""
+        func.func @main(%x: tensor<64x128xf32>) -> tensor<64xf32> {
+          %one = stablehlo.constant dense<1.0> : tensor<f32>
+          %0 = stablehlo.reduce(%x init: %one) applies stablehlo.add across dimensions = [1]
+            : (tensor<64x128xf32>, tensor<f32>) -> tensor<64xf32>
+          return %0 : tensor<64xf32>
+        }""")
+    assert found == ["constant", "reduce", "add", "return"]
+
+
+def test_a_reversed_kernel_over_a_stretched_image_is_one_call() -> None:
+    found = _rewritten("""
+        func.func @main(%g: tensor<2x8x8x8xf32>, %w: tensor<8x4x3x3xf32>) -> tensor<2x4x16x16xf32> {
+          %0 = stablehlo.reverse %w, dims = [2, 3] : tensor<8x4x3x3xf32>
+          %1 = stablehlo.convolution(%g, %0) dim_numbers = [b, f, 0, 1]x[i, o, 0, 1]->[b, f, 0, 1],
+            window = {stride = [1, 1], pad = [[1, 2], [1, 2]], lhs_dilate = [2, 2], rhs_dilate = [1, 1]}
+            {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+            : (tensor<2x8x8x8xf32>, tensor<8x4x3x3xf32>) -> tensor<2x4x16x16xf32>
+          return %1 : tensor<2x4x16x16xf32>
+        }""")
+    assert found == ["neuron_convolve"]
