@@ -512,6 +512,28 @@ ENABLE_NKI_SDPA = _declare(
         Kind.COMPILATION,
     )
 )
+NKI_SIMULATOR = _declare(
+    Variable(
+        "NKI_SIMULATOR",
+        BOOL,
+        True,
+        "When true, calling an NKI kernel runs it in the simulator, the only way to run one here; false makes calls on "
+        "CPU tensors and NumPy arrays raise.",
+        Kind.EMULATOR,
+        honoured_by=("torch-neuronx-nki",),
+    )
+)
+NKI_PRECISE_FP = _declare(
+    Variable(
+        "NKI_PRECISE_FP",
+        BOOL,
+        True,
+        "When true, simulated NKI kernels round to the types that they name; false keeps narrow floating-point types in "
+        "float32, which tells mistakes of logic from rounding.",
+        Kind.EMULATOR,
+        honoured_by=("torch-neuronx-nki",),
+    )
+)
 
 NEFF_CACHE_DIR = _declare(
     Variable(

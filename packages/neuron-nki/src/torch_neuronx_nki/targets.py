@@ -1,6 +1,6 @@
 """What one core of each generation can hold and take: the limits that the checks and ``nl.tile_size`` quote.
 
-The figures are those of AWS's public NKI and architecture pages. Bytes are per partition unless the name says otherwise.
+The figures are those of AWS's public NKI and architecture pages. Bytes are per partition unless named otherwise.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ LIMITS = {limits.target: limits for limits in (GEN2, GEN3, GEN4)}
 
 
 def limits_of(target: Target) -> CoreLimits:
-    """Return the core limits of ``target``; a chip that is not listed has those of the newest generation it can hold."""
+    """Return the core limits of ``target``; an unlisted chip has those of the newest one it can hold."""
     known = LIMITS.get(target.name)
     if known is not None:
         return known

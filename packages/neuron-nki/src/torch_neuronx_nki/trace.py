@@ -73,7 +73,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What an instruction reads or writes of one tensor: a strided view. Strides and offset count elements of ``dtype``.
+    """What an instruction reads or writes of one tensor: a strided view, counted in elements of ``dtype``.
 
     A tensor on chip is laid out partition after partition: element ``offset`` of the allocation is in partition
     ``partition``, at byte ``first_byte`` of it.

@@ -1,0 +1,321 @@
+"""The state of a launch and of each core that runs it: what is allocated, what engines hold, who observes.
+
+Instructions find the core that runs them with :func:`current_core`; each core runs in a
+thread of its own, one at a time.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from torch_neuronx_nki import source
+from torch_neuronx_nki.dtypes import Codec, Dtype, Kind, codec
+from torch_neuronx_nki.engines import Buffer
+from torch_neuronx_nki.errors import NkiLaunchError, NkiValidationError
+from torch_neuronx_nki.options import Options
+from torch_neuronx_nki.targets import PARTITIONS, PSUM_BYTES
+from torch_neuronx_nki.trace import Allocation, Event, Observer
+
+if TYPE_CHECKING:
+    from torch_neuronx_nki.issue import Plan
+
+_MAX_PLANS = 20_000
+_POISON = 0x5A
+
+
+class Memory:
+    """One allocation: where a tensor's elements are. Views share it."""
+
+    __slots__ = (
+        "address", "buffer", "codec", "flat", "flats", "id", "is_argument", "matmul_regions", "name", "origin", "row",
+        "shape", "written_otherwise",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        id: int,
+        name: str,
+        buffer: Buffer,
+        codec: Codec,
+        shape: tuple[int, ...],
+        flat: torch.Tensor | None,
+        address: tuple[int, int] | None = None,
+        origin: Any = None,
+    ) -> None:
+        self.id = id
+        self.name = name
+        self.buffer = buffer
+        self.codec = codec
+        self.shape = shape
+        self.flat = flat
+        """One-dimensional torch tensor of ``codec.carrier``; None where only shapes are followed."""
+        self.flats: dict[torch.dtype, torch.Tensor] = {}
+        self.address = address
+        self.origin = origin
+        """The argument that it is, as the caller passed it."""
+        self.is_argument = origin is not None
+        row = 1
+        for size in shape[1:]:
+            row *= size
+        self.row = row
+        """Elements per partition (on chip)."""
+        self.matmul_regions: dict[Any, bool] = {}
+        """PSUM: the views that matmuls have written."""
+        self.written_otherwise = False
+        """PSUM: whether another instruction has written here."""
+
+    def flat_as(self, carrier: torch.dtype) -> torch.Tensor:
+        """Return the bytes as one-dimensional tensor of ``carrier``."""
+        flat = self.flats.get(carrier)
+        if flat is None:
+            assert self.flat is not None
+            flat = self.flats[carrier] = self.flat.view(carrier)
+        return flat
+
+
+class Launch:
+    """What the cores of one launch share."""
+
+    def __init__(
+        self, *, kernel: str, options: Options, lnc: int, computes: bool, observers: tuple[Observer, ...], device: Any
+    ) -> None:
+        self.kernel = kernel
+        self.options = options
+        self.lnc = lnc
+        self.computes = computes
+        self.observers = observers
+        self.device = device
+        """torch device of the arguments, where results go."""
+        self.ids = itertools.count()
+        self.shared: list[Memory] = []
+        """The tensors of ``nl.shared_hbm`` in the order in which the first core made them."""
+        self.plans: dict[Any, Plan] = plans_for(options)
+        self.meetings: dict[Any, int] = {}
+
+    def tell(self, event: Event) -> None:
+        """Hand ``event`` to the observers."""
+        for observer in self.observers:
+            observer(event)
+
+
+_plans: dict[Options, dict[Any, "Plan"]] = {}
+
+
+def plans_for(options: Options) -> dict[Any, "Plan"]:
+    """Return the checked instructions of earlier launches under the same options."""
+    return _plans.setdefault(options, {})
+
+
+class Core:
+    """One physical core that runs a kernel."""
+
+    def __init__(self, launch: Launch, index: int) -> None:
+        self.launch = launch
+        self.index = index
+        self.options = launch.options
+        self.limits = launch.options.limits
+        self.computes = launch.computes
+        self.observed = bool(launch.observers)
+        self.plans = launch.plans
+        self.issued = 0
+        """Instructions so far."""
+        self.shared_count = 0
+        self.scalar_accumulator: torch.Tensor | None = None
+        self.vector_accumulator: torch.Tensor | None = None
+        self.generator: torch.Generator | None = None
+        self.meet: Callable[[Any, Any], Any] | None = None
+        """Waits for the other cores (``launch`` sets it)."""
+        self.chain: int | None = None
+        """In ``nl.no_reorder``: the instruction before, -1 at the start; None outside."""
+        self.names: dict[str, int] = {}
+        self.barriers = 0
+
+    def allocate(
+        self, shape: Any, dtype: Dtype, buffer: Buffer, name: str = "", address: tuple[int, int] | None = None
+    ) -> Memory:
+        """Make uninitialised memory.
+
+        Raises :class:`NkiValidationError` for a shape or a place that the buffer does not have.
+        """
+        shape = self._checked_shape(shape, buffer)
+        how = codec(dtype, precise=self.options.precise or not buffer.on_chip, saturate=self.options.saturate_fp8)
+        if address is not None:
+            self._check_address(shape, dtype, buffer, address)
+        if buffer is Buffer.shared_hbm:
+            return self._allocate_shared(shape, how, name)
+        memory = Memory(
+            id=next(self.launch.ids),
+            name=name,
+            buffer=buffer,
+            codec=how,
+            shape=shape,
+            flat=self._fresh(shape, how),
+            address=address,
+        )
+        if self.observed:
+            self.tell_allocation(memory, self.index)
+        return memory
+
+    def _allocate_shared(self, shape: tuple[int, ...], how: Codec, name: str) -> Memory:
+        place = self.shared_count
+        self.shared_count += 1
+        shared = self.launch.shared
+        if place < len(shared):
+            memory = shared[place]
+            if memory.shape != shape or memory.codec is not how:
+                raise violation(
+                    "shared-allocation",
+                    f"Core {self.index} allocates nl.shared_hbm tensor number {place} as {how.dtype} {shape}, another "
+                    f"core has {memory.codec.dtype} {memory.shape}",
+                    limit=(memory.codec.dtype, memory.shape),
+                    actual=(how.dtype, shape),
+                    advice="Make the same tensors in the same order on every core, or use nl.private_hbm.",
+                )
+            return memory
+        memory = Memory(
+            id=next(self.launch.ids),
+            name=name,
+            buffer=Buffer.shared_hbm,
+            codec=how,
+            shape=shape,
+            flat=self._fresh(shape, how),
+        )
+        shared.append(memory)
+        if self.observed:
+            self.tell_allocation(memory, None)
+        return memory
+
+    def _checked_shape(self, shape: Any, buffer: Buffer) -> tuple[int, ...]:
+        if type(shape) is int:
+            shape = (shape,)
+        try:
+            sizes = tuple(size.__index__() for size in shape)
+        except (TypeError, AttributeError):
+            sizes = (0,)
+        if any(size < 1 for size in sizes):
+            raise violation(
+                "shape",
+                f"A tensor has the shape {shape!r}",
+                limit="positive integers",
+                actual=shape,
+                advice="Give a tuple of positive integers.",
+            )
+        if buffer.on_chip:
+            if len(sizes) < 2:
+                raise violation(
+                    "shape",
+                    f"A tensor in {buffer.name} has the shape {sizes}",
+                    limit="2 dimensions or more",
+                    actual=len(sizes),
+                    advice="The first dimension is the partition: add one of size 1.",
+                )
+            if sizes[0] > PARTITIONS:
+                raise violation(
+                    "partition-limit",
+                    f"A tensor in {buffer.name} has the shape {sizes}, with {sizes[0]} partitions of {PARTITIONS}",
+                    limit=PARTITIONS,
+                    actual=sizes[0],
+                    advice=f"Split dimension 0 into tiles of at most {PARTITIONS}.",
+                )
+        return sizes
+
+    def _check_address(self, shape: tuple[int, ...], dtype: Dtype, buffer: Buffer, address: tuple[int, int]) -> None:
+        room = {Buffer.sbuf: self.limits.sbuf_bytes, Buffer.psum: PSUM_BYTES}.get(buffer)
+        nbytes = dtype.itemsize
+        for size in shape[1:]:
+            nbytes *= size
+        if (
+            room is None
+            or len(address) != 2
+            or not 0 <= address[0] <= PARTITIONS - shape[0]
+            or not 0 <= address[1] <= room - nbytes
+        ):
+            raise violation(
+                "address",
+                f"A tensor of {shape[0]} partitions and {nbytes} bytes in each is placed at {address} in {buffer.name}",
+                limit=(PARTITIONS, room),
+                actual=address,
+                advice="Give (first partition, first byte) in SBUF or PSUM.",
+            )
+
+    def _fresh(self, shape: tuple[int, ...], how: Codec) -> torch.Tensor | None:
+        if not self.computes:
+            return None
+        count = 1
+        for size in shape:
+            count *= size
+        if not self.options.poison:
+            return torch.empty(count, dtype=how.carrier)
+        if how.dtype.kind is Kind.FLOAT and how.carrier.is_floating_point:
+            return torch.full((count,), torch.nan, dtype=how.carrier)
+        if how.dtype.kind is Kind.FLOAT:
+            return torch.full((count,), 0x7C, dtype=how.carrier)  # NaN of float8_e4m3
+        return torch.full((count * how.dtype.itemsize,), _POISON, dtype=torch.uint8).view(how.carrier)
+
+    def tell_allocation(self, memory: Memory, core: int | None) -> None:
+        """Hand the record of ``memory`` to the observers."""
+        size = memory.codec.dtype.itemsize
+        total = memory.row * memory.shape[0] if memory.shape else 1
+        on_chip = memory.buffer.on_chip
+        self.launch.tell(
+            Allocation(
+                id=memory.id,
+                name=memory.name,
+                buffer=memory.buffer,
+                dtype=str(memory.codec.dtype),
+                shape=memory.shape,
+                core=core,
+                partitions=memory.shape[0] if on_chip else 1,
+                bytes_per_partition=(memory.row if on_chip else total) * size,
+                address=memory.address,
+                is_argument=memory.is_argument,
+                source=None if memory.is_argument else source.kernel_line(),
+            )
+        )
+
+    def keep(self, key: Any, plan: "Plan") -> "Plan":
+        """Remember a checked instruction."""
+        if len(self.plans) >= _MAX_PLANS:
+            self.plans.clear()
+        self.plans[key] = plan
+        return plan
+
+
+class _Running(threading.local):
+    core: Core | None = None
+
+
+_running = _Running()
+
+
+def current_core() -> Core:
+    """Return the core that runs in this thread. Raises :class:`NkiLaunchError` outside of a kernel."""
+    core = _running.core
+    if core is None:
+        raise NkiLaunchError(
+            "No kernel is running here, so there is no core to execute the instruction on. Call it from a function "
+            "decorated with @nki.jit."
+        )
+    return core
+
+
+def maybe_core() -> Core | None:
+    """Return the core that runs in this thread, or None."""
+    return _running.core
+
+
+def set_core(core: Core | None) -> Core | None:
+    """Make ``core`` run in this thread and return the one that did before."""
+    before, _running.core = _running.core, core
+    return before
+
+
+def violation(rule: str, what: str, *, limit: Any, actual: Any, advice: str) -> NkiValidationError:
+    """Build the error of a broken rule, with the kernel's line."""
+    line = source.kernel_line()
+    where = f" ({line})" if line is not None else ""
+    return NkiValidationError(f"{what}{where}. {advice} [{rule}]", rule=rule, limit=limit, actual=actual, source=line)
