@@ -10,6 +10,7 @@ from torch_neuronx import plugins
 from torch_neuronx_compile.decompositions import (
     convolution,
     cumulative,
+    foreach,
     indexing,
     linear,
     normalization,
@@ -23,7 +24,7 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # takes a second
 
     table = dict(get_decomposition_table())
-    for module in (convolution, cumulative, indexing, linear, normalization, pooling, sorting):
+    for module in (convolution, cumulative, foreach, indexing, linear, normalization, pooling, sorting):
         table |= module.DECOMPOSITIONS
     return table
 
