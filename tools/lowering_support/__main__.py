@@ -70,7 +70,7 @@ def lower_one(worker: IsolatedWorker, calls: list[dict[str, Any]]) -> dict[str, 
     for call in calls[:FORWARD_ATTEMPTS]:
         if deaths == DEATHS or len(backward) == BACKWARD_ATTEMPTS:
             break
-        outcome = worker.run({**call, "gradient": True})
+        outcome = worker.run(call)
         if outcome.verdict is not Verdict.ANSWERED:
             deaths += 1
             forward.append("its lowering ends the compiler")

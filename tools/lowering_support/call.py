@@ -26,6 +26,12 @@ _worker = Worker(time_limit=30)
 
 
 def lower(case: dict[str, Any]) -> dict[str, Any]:
+    """Lower one recorded call, without its gradient where there is none to be had; see :func:`lower_with`."""
+    answer = lower_with(case, gradient=True)
+    return lower_with(case, gradient=False) if answer["forward"] == "untold" else answer
+
+
+def lower_with(case: dict[str, Any], *, gradient: bool) -> dict[str, Any]:
     """Lower one recorded call: the reasons why not, forward and backward, "untold" for what was not reached."""
     overload = find_overload(case["op"])
     args = decode(case["args"], _tensor)
@@ -48,13 +54,13 @@ def lower(case: dict[str, Any]) -> dict[str, Any]:
 
     leaves, _ = tree_flatten((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if case["gradient"]:
+    if gradient:
         for tensor in tensors:
             tensor.requires_grad_(tensor.is_floating_point())
     try:
         results = trace(_module(overload, args, kwargs), tensors, compile_graph)(*tensors)
         wanted = [t for t in tree_leaves(results) if isinstance(t, torch.Tensor) and t.requires_grad]
-        if case["gradient"] and wanted:
+        if gradient and wanted:
             leaves = [tensor for tensor in tensors if tensor.requires_grad]
             torch.autograd.grad(wanted, leaves, [torch.ones_like(result) for result in wanted], allow_unused=True)
     except Exception as error:  # the call is not to be had on the device: that says nothing of its lowering

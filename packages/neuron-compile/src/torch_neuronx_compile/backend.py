@@ -19,11 +19,12 @@ from torch_neuronx_compile._compat import ShortenTraceback
 from torch_neuronx_compile.capture.aot import device_of, trace
 from torch_neuronx_compile.capture.breaks import handing_over, install
 from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
+from torch_neuronx_compile.capture.partition import compile_in_parts
 from torch_neuronx_compile.capture.shapes import check_static, specialise
 from torch_neuronx_compile.compile_only import ModalGraph
 from torch_neuronx_compile.compilers.select import toolchain
 from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
-from torch_neuronx_compile.errors import let_through
+from torch_neuronx_compile.errors import GraphCompilationError, let_through
 from torch_neuronx_compile.lowering.lower import lower
 from torch_neuronx_compile.lowering.show import show_stages
 from torch_neuronx_compile.naming import GraphNames, get_model_name
@@ -78,6 +79,10 @@ def compile_graph(
     try:
         compiled = _compile(module, kind, name, names.model, device, options)
     except NEFFCompilationError as error:
+        if kind is GraphKind.BACKWARD and isinstance(error, GraphCompilationError) and error.unsupported:
+            return compile_in_parts(
+                module, name, error, lambda part, named: _compile(part, kind, named, names.model, device, options)
+            )
         if not falling:
             raise
         logger("compile").warning("The graph %s runs in eager mode: %s", name, error)
