@@ -1,6 +1,6 @@
 """``nki.collectives``: communication between the ranks of a process group, on tensors in HBM.
 
-Ranks are those of ``torch.distributed``'s default group; without one there is one rank, 0. Every rank of a replica group
+Ranks are those of ``torch.distributed``'s default group; without one there is one rank, 0. Every rank of a group
 calls the same collectives in the same order. Data goes through the CPU backend of the group where it has one, else
 through tensors of device ``neuron``.
 """

@@ -336,7 +336,7 @@ class _Turns:
                     self.changed.notify_all()
                     raise _Stopped
                 brought = {core: value for core, (_, value) in arrived.items()}
-                self.answers = {core: brought for core in arrived}  # noqa: C420, RUF024 (they only read it)
+                self.answers = {core: brought for core in arrived}
             else:
                 self._next(index)
             if index not in self.answers or self.turn != index:

@@ -18,12 +18,17 @@ from torch_neuronx_nki.errors import NkiValidationError
 from torch_neuronx_nki.machine import Memory, maybe_core, violation
 
 
-@dataclass(frozen=True, slots=True)
 class DynamicSlice:
     """``nl.ds(start, size)``: ``size`` elements from ``start``, which may be a register."""
 
-    start: Any
-    size: int
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: Any, size: int) -> None:
+        self.start = start
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"nl.ds({self.start}, {self.size})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,25 @@ class ColumnOffsets:
 Indirection = ScalarOffset | RowOffsets | ColumnOffsets
 
 
+_MAX_VIEWS = 256
+"""Views that a tensor remembers: kernels slice the same tiles again and again."""
+
+
 class NkiTensor:
     """A strided view of a tensor in SBUF, PSUM or HBM."""
 
-    __slots__ = ("_data", "codec", "indirection", "memory", "offset", "shape", "signature", "strides", "traced")
+    __slots__ = (
+        "_data",
+        "_views",
+        "codec",
+        "indirection",
+        "memory",
+        "offset",
+        "shape",
+        "signature",
+        "strides",
+        "traced",
+    )
 
     def __init__(
         self,
@@ -79,6 +99,7 @@ class NkiTensor:
         self.traced = traced
         """Whether a register chose the elements."""
         self._data: torch.Tensor | None = None
+        self._views: dict[Any, NkiTensor] | None = None
         buffer = memory.buffer
         on_chip = buffer is Buffer.sbuf or buffer is Buffer.psum
         # what checks and executors may depend on, and nothing else: the key of checked instructions
@@ -197,6 +218,31 @@ class NkiTensor:
         """
         if type(index) is not tuple:
             index = (index,)
+        key = tuple(
+            [
+                (item.start, item.stop, item.step)
+                if type(item) is slice
+                else (item.start, item.size)
+                if type(item) is DynamicSlice
+                else item
+                for item in index
+            ]
+        )
+        views = self._views
+        if views is None:
+            views = self._views = {}
+        else:
+            view = views.get(key)
+            if view is not None:
+                return view
+        view = self._indexed(index)
+        if not view.traced:
+            if len(views) >= _MAX_VIEWS:
+                views.clear()
+            views[key] = view
+        return view
+
+    def _indexed(self, index: tuple[Any, ...]) -> "NkiTensor":
         shape, strides, offset = self.shape, self.strides, self.offset
         rank = len(shape)
         if len(index) != rank or Ellipsis in index:
