@@ -6,6 +6,7 @@ from torch import fx
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.passes.constants import lift_constants
 from torch_neuronx_compile.passes.devices import move_to_cpu
+from torch_neuronx_compile.passes.empty import fill_empty
 from torch_neuronx_compile.passes.float64 import narrow_float64
 from torch_neuronx_compile.passes.inputs import prune_inputs
 from torch_neuronx_compile.passes.outputs import strip_outputs
@@ -35,6 +36,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         raise failed(name, graph, "the check of its shapes", reason, node=dependent)
     specialise(graph)
     set_default_strides(graph)
+    fill_empty(graph)
     outputs = strip_outputs(graph)
     results = tuple(_spec(node) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
     specs = [_spec(node) for node in graph.find_nodes(op="placeholder")]

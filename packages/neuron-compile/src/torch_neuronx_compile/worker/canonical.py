@@ -12,6 +12,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from torch_neuronx_compile.worker.booleans import compare_unsigned
 from torch_neuronx_compile.worker.expansions import EXPANSIONS
 from torch_neuronx_compile.worker.functions import FUNCTIONS
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
@@ -59,6 +60,7 @@ def make_static(module: str, calls: list[ExternalCall], custom_calls: dict[str, 
             passmanager.PassManager.parse(_STATIC).run(parsed.operation)
         except ir.MLIRError as error:
             raise WorkerTaskError("; ".join(found.message for found in error.error_diagnostics)) from None
+        compare_unsigned(list(walk(parsed)))
         fold_scalars(list(walk(parsed)))
         return str(parsed.operation.get_asm(print_generic_op_form=True, enable_debug_info=False))
 
