@@ -10,12 +10,14 @@ from torch_neuronx import plugins
 from torch_neuronx_compile.decompositions import (
     convolution,
     cumulative,
+    embedding,
     foreach,
     indexing,
     linear,
     normalization,
     pooling,
     sorting,
+    statistics,
 )
 
 
@@ -24,7 +26,18 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # takes a second
 
     table = dict(get_decomposition_table())
-    for module in (convolution, cumulative, foreach, indexing, linear, normalization, pooling, sorting):
+    for module in (
+        convolution,
+        cumulative,
+        embedding,
+        foreach,
+        indexing,
+        linear,
+        normalization,
+        pooling,
+        sorting,
+        statistics,
+    ):
         table |= module.DECOMPOSITIONS
     return table
 
