@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import fx
@@ -11,6 +12,7 @@ from torch_neuronx.lowerings import Lowering
 from torch_neuronx_compile import ops
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
+from torch_neuronx_compile.lowering.hlo_store import find_or_lower
 from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
@@ -20,7 +22,7 @@ STAGE = "the lowering to StableHLO"
 
 
 def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
-    """Lower ``unit`` in the compile worker.
+    """Find the program of ``unit``, or lower it in the compile worker.
 
     Raises :class:`GraphCompilationError`, with the operator at fault where one can be found, whether the lowering
     refuses, raises, aborts or hangs.
@@ -28,29 +30,38 @@ def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
     child = child or worker()
     used = _registered(unit.graph)
     try:
-        program = lower_graph(unit.graph, child)
+        program, made = find_or_lower(unit.name, unit.graph, used, lambda: lower_graph(unit.graph, child))
     except WorkerError as error:
         culprit = find_culprit(unit.graph, lambda graph: lower_graph(graph, child))
         node, reason = culprit or (None, error.reason)
         diagnostics = f"{error.reason}\n{error.diagnostics}"
         raise failed(unit.name, unit.graph, STAGE, reason, node=node, diagnostics=diagnostics) from None
-    return LoweredProgram(unit, program, _key(program, used))
+    return LoweredProgram(unit, program, _key(program, used), made)
+
+
+def fingerprints(graph: fx.Graph) -> dict[str, str]:
+    """Return the fingerprints of the plugins' lowerings that ``graph`` uses, by operator."""
+    return {lowering.op: lowering.fingerprint for lowering in _registered(graph)}
 
 
 def lower_graph(graph: fx.Graph, child: Caller) -> bytes:
     """Return the canonical StableHLO of a prepared graph; raises :class:`WorkerError`."""
+    program: bytes = child.call("torch_neuronx_compile.worker.lower:lower", **task_arguments(graph))
+    return program
+
+
+def task_arguments(graph: fx.Graph) -> dict[str, Any]:
+    """Return what the worker's tasks in ``worker.lower`` take; raises :class:`WorkerError`."""
     external, used = _external(graph), _registered(graph)
     try:
         module = import_graph(graph)
     except Exception as error:  # the importer raises whatever it meets: assertions, NotImplementedError, KeyError
         raise WorkerError(f"cannot be imported into MLIR: {type(error).__name__}: {error}") from error
-    program: bytes = child.call(
-        "torch_neuronx_compile.worker.lower:lower",
-        torch_module=module,
-        arguments={_mlir_name(name): _argument_names(target) for name, target in external.items()},
-        custom_calls={_mlir_name(lowering.op): lowering.custom_call for lowering in used},
-    )
-    return program
+    return {
+        "torch_module": module,
+        "arguments": {_mlir_name(name): _argument_names(target) for name, target in external.items()},
+        "custom_calls": {_mlir_name(lowering.op): lowering.custom_call for lowering in used},
+    }
 
 
 def _key(program: bytes, used: tuple[Lowering, ...]) -> str:
@@ -75,7 +86,7 @@ def _registered(graph: fx.Graph) -> tuple[Lowering, ...]:
 
 
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
-    """Return the operators of ``graph`` that cross as calls: plugins', this package's own, those it has functions of."""
+    """Return the operators of ``graph`` that cross as calls: of plugins, of this package, and those with a function."""
     registered = plugins.manager().lowerings()
     return {
         name: target
