@@ -9,12 +9,19 @@ torch 2.13.0:
 - ``free_unbacked_symbols``: which shapes of a graph depend on data.
 - ``invoke_subgraph``: what a region marked by ``nested_compile_region`` is in Dynamo's graph.
 - ``TensorifyScalarRestartAnalysis``: the one exception of a backend that Dynamo answers by tracing the frame again.
-- ``op_implementations_checks``: the list behind ``register_op_impl``. Ours must come first: the rules of operators whose
-  shapes depend on values raise themselves.
+- ``op_implementations_checks``: the list behind ``register_op_impl``. Ours must come first: the rules of operators
+  whose shapes depend on values raise themselves.
 - ``FakeTensorMode.cache_clear``: forget results of calls that were traced for another backend.
 - ``InstructionTranslator.current_tx``: the trace that runs, its graph and its backend.
 - ``unimplemented``: how Dynamo breaks a graph.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
+- ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
+  it takes Inductor's only.
+- ``bundled_autograd_cache``: the entry holds that object, not a key of Inductor's cache. The patch must still be in
+  force when the backward graph is compiled, hence ``force_non_lazy_backward_lowering``.
+- ``BypassAOTAutogradCache``: how an entry that cannot be kept is left out.
+- ``GraphPickler``: graphs as ``aot_eager`` keeps them.
+- ``caching_precompile``, ``PrecompileContext``: Dynamo's entries are written by ``save_cache_artifacts`` only.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
 
 jaxlib 0.10.2:
@@ -23,7 +30,8 @@ jaxlib 0.10.2:
   adds its own array type and 20 us.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import StackSummary
 from typing import Any, NoReturn
 
@@ -31,21 +39,37 @@ import torch
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback, TensorifyScalarRestartAnalysis, unimplemented
+from torch._dynamo.precompile_context import PrecompileContext
 from torch._dynamo.symbolic_convert import InstructionTranslator as Translator
+from torch._functorch import config as _functorch_config
+from torch._functorch._aot_autograd.autograd_cache import (
+    BypassAOTAutogradCache,
+    should_use_local_autograd_cache,
+    should_use_remote_autograd_cache,
+)
+from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext, detect_fake_mode
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
+from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
-from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx._graph_pickler import GraphPickler, Options
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
 from torch_neuronx_compile.xla_library import _jax
 
 __all__ = [
+    "CannotBeCached",
+    "OutputCode",
     "RetraceFrame",
+    "SerializableAOTDispatchCompiler",
     "ShortenTraceback",
     "Translator",
     "aot_autograd",
+    "cached_functions",
+    "caches_functions",
+    "caches_packages",
     "clear_fake_tensor_cache",
     "current_compilation",
     "current_translator",
@@ -57,9 +81,13 @@ __all__ = [
     "import_array",
     "invoke_subgraph",
     "min_cut_rematerialization_partition",
+    "must_be_saved",
+    "pickle_graph",
+    "unpickle_graph",
     "unset_fake_temporarily",
     "user_stack",
     "wants_dynamic_shapes",
+    "write_packages",
 ]
 
 _to_capsule = _jax.buffer_to_dlpack_managed_tensor
@@ -118,3 +146,56 @@ def export_array(array: Any) -> torch.Tensor:
     """Return a CPU tensor over the bytes of an XLA array."""
     tensor: torch.Tensor = _tensor_from_capsule(_to_capsule(array))
     return tensor
+
+
+_compiler_config: Any = torch.compiler.config  # its functions are added when torch is imported
+CannotBeCached = BypassAOTAutogradCache
+
+
+def caches_functions() -> bool:
+    """Return whether AOT Autograd looks up and keeps what it makes of functions, or must be able to."""
+    wanted = _functorch_config.force_autograd_cache or _dynamo_config.caching_precompile
+    return bool(wanted or should_use_local_autograd_cache() or should_use_remote_autograd_cache())
+
+
+def must_be_saved() -> bool:
+    """Return whether the user compiles in order to save the result (``aot_compile``)."""
+    return bool(_functorch_config.force_autograd_cache)
+
+
+@contextmanager
+def cached_functions(tag: str) -> Iterator[None]:
+    """Have AOT Autograd keep this backend's graphs in its entries, under keys that ``tag`` is part of."""
+    tags = f"{torch.compiler.config.cache_key_tag}|neuron:{tag}"
+    with (
+        _functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
+        _compiler_config.patch(cache_key_tag=tags),
+    ):
+        yield
+
+
+def caches_packages() -> bool:
+    """Return whether Dynamo keeps what it makes of functions (``TORCH_CACHING_PRECOMPILE``)."""
+    return bool(_dynamo_config.caching_precompile)
+
+
+def write_packages() -> None:
+    """Write what Dynamo has recorded of functions to its cache."""
+    PrecompileContext.save_to_dynamo_cache()
+
+
+def pickle_graph(module: torch.fx.GraphModule) -> bytes:
+    """Return an AOT graph in PyTorch's own serialization, without what it says of the user's modules."""
+    for node in module.graph.nodes:
+        for name in ("nn_module_stack", "source_fn_stack", "example_value"):
+            node.meta.pop(name, None)
+    pickled: bytes = GraphPickler.dumps(module, Options(ops_filter=None))
+    return pickled
+
+
+def unpickle_graph(pickled: bytes) -> torch.fx.GraphModule:
+    """Return the graph that :func:`pickle_graph` got."""
+    module = GraphPickler.loads(pickled, FakeTensorMode(shape_env=ShapeEnv()))
+    assert isinstance(module, torch.fx.GraphModule)
+    module.recompile()
+    return module

@@ -5,6 +5,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ from torch_neuronx_compile.lowering.show import show_stages
 from torch_neuronx_compile.naming import GraphNames, get_model_name
 from torch_neuronx_compile.options import CompileOptions, falls_back, in_force, read_options
 from torch_neuronx_compile.passes.pipeline import prepare
+from torch_neuronx_compile.saved.fingerprint import cache_tag
+from torch_neuronx_compile.saved.graph import named_by
+from torch_neuronx_compile.saved.precompile import write_at_exit
 from torch_neuronx_compile.unit import GraphKind
 from torch_neuronx_compile.worker.client import start_early
 
@@ -56,8 +60,10 @@ def neuron(
         check_no_nested_regions(module)
         specialise(inputs)
         device = device_of(inputs)
-        with handing_over(module):
-            return trace(module, inputs, lambda graph, kind: compile_graph(graph, kind, names, device, chosen))
+        write_at_exit()
+        with handing_over(module), named_by(names):
+            compiler = partial(compile_graph, names=names, device=device, options=chosen)
+            return trace(module, inputs, compiler, cache_tag(chosen))
     except ShortenTraceback as error:
         error.first_useful_frame = inspect.currentframe()  # the user's traceback leaves out Dynamo's 30 frames
         raise
@@ -110,7 +116,7 @@ def _compile(
         graph_node_count=len(module.graph.nodes),
         timestamp=timestamp,
         torch_neuronx_fx_passes_us=passes,
-        torch_neuronx_lower_us=lowering,
+        torch_neuronx_lower_us=lowering if lowered.made else 0,
         torch_neuronx_compile_us=0,
     )
     return ModalGraph(lowered, options, draft)

@@ -1,25 +1,52 @@
 """AOT Autograd, set up for this backend."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from torch_neuronx_compile._compat import aot_autograd, min_cut_rematerialization_partition
+from torch_neuronx.errors import NEFFCompilationError
+from torch_neuronx_compile._compat import (
+    SerializableAOTDispatchCompiler,
+    aot_autograd,
+    cached_functions,
+    current_translator,
+    min_cut_rematerialization_partition,
+)
 from torch_neuronx_compile.decompositions.table import decompositions
 from torch_neuronx_compile.passes.random import seed_random_operators
+from torch_neuronx_compile.saved.graph import Failure, SavedGraph
 from torch_neuronx_compile.unit import GraphKind
 
 CompileGraph = Callable[[fx.GraphModule, GraphKind], Callable[..., Any]]
 
 
-def trace(module: fx.GraphModule, inputs: Sequence[Any], compile_graph: CompileGraph) -> Callable[..., Any]:
-    """Return what Dynamo calls in place of ``module``, made of what ``compile_graph`` returns for each AOT graph."""
+def trace(
+    module: fx.GraphModule, inputs: Sequence[Any], compile_graph: CompileGraph, cache_tag: str | None = None
+) -> Callable[..., Any]:
+    """Return what Dynamo calls in place of ``module``, made of what ``compile_graph`` returns for each AOT graph.
 
-    def compiler(kind: GraphKind) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
-        return lambda graph, _: compile_graph(graph, kind)
+    With ``cache_tag``, a part of the key, AOT Autograd keeps the whole in its cache and finds it there: the backward
+    graph is then compiled together with the forward graph, not at the first call of ``backward()``.
+    """
+
+    def compiler(kind: GraphKind) -> Any:
+        if cache_tag is None:
+            return lambda graph, _: compile_graph(graph, kind)
+        return SerializableAOTDispatchCompiler(SavedGraph, lambda graph, _: SavedGraph.around(attempt(graph, kind)))
+
+    def attempt(graph: fx.GraphModule, kind: GraphKind) -> Callable[..., Any]:
+        try:
+            return compile_graph(graph, kind)
+        except NEFFCompilationError as error:
+            # Who never calls backward() is not to see its errors, unless Dynamo can break the graph instead.
+            translator = current_translator()
+            if kind is not GraphKind.BACKWARD or (translator is not None and not translator.one_graph):
+                raise
+            return Failure(error)
 
     backend = aot_autograd(
         fw_compiler=compiler(GraphKind.FORWARD),
@@ -29,7 +56,8 @@ def trace(module: fx.GraphModule, inputs: Sequence[Any], compile_graph: CompileG
         partition_fn=_partition,
     )
     # The fused attention kernels of eager mode have no lowering; their definition in plain operators has.
-    with sdpa_kernel(SDPBackend.MATH):
+    caching = nullcontext() if cache_tag is None else cached_functions(cache_tag)
+    with sdpa_kernel(SDPBackend.MATH), caching:
         compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
 
