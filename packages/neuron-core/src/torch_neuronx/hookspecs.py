@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch_neuronx.compilers import Compiler
     from torch_neuronx.events import Event
     from torch_neuronx.kernels import KernelOffer
-    from torch_neuronx.lowerings import Lowering
+    from torch_neuronx.lowerings import Collective, Lowering
     from torch_neuronx.op_status import OpRecord
     from torch_neuronx.runtimes.interface import Runtime
     from torch_neuronx.targets import Target
@@ -146,6 +146,23 @@ def torch_neuronx_register_lowerings() -> Iterable[Lowering]:
         @hookimpl
         def torch_neuronx_register_lowerings():
             return [Lowering("mylib::scale.default", "MyScale", handler=my_package.scale_capsule, fingerprint="1")]
+    """
+
+
+@hookspec
+def torch_neuronx_register_collectives() -> Iterable[Collective]:
+    """Say what the emulator runs for the collective operations of StableHLO.
+
+    Called by the emulator's compiler when it compiles and when it loads a program. A program with a collective that
+    nobody registers is an error: it would run as if the other ranks were not there. Two of one operation are an error.
+
+    :return: One record per operation: its name, the custom-call target it becomes, and the handler of that target.
+
+    Example::
+
+        @hookimpl
+        def torch_neuronx_register_collectives():
+            return [Collective("all_reduce", "my_all_reduce", handler=my_package.all_reduce_capsule, fingerprint="1")]
     """
 
 

@@ -1,4 +1,9 @@
-"""How an operator of a compiled graph becomes a StableHLO custom call."""
+"""How an operator of a compiled graph becomes a StableHLO custom call, and what the emulator runs for one.
+
+A handler is a capsule with an XLA FFI handler (``xla/ffi/api/ffi.h``, in ``jaxlib/include``). It gets the operands, the
+results and, as attributes by name, the operator's arguments that are not tensors: ``bool``, ``int64_t``, ``double``,
+strings and lists of ``int64_t``. Buffers are row-major. It runs on a thread of XLA, without the GIL.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +25,44 @@ class Lowering:
     fingerprint: str
     """Changes whenever the handler may compute something else; part of every key of a graph that uses it."""
     ordered: bool = False
-    """Whether calls keep the order of the program (collectives, random draws, stores)."""
+    """Whether calls keep the order of the program (random draws, stores), among themselves and with collectives.
+
+    Such a handler takes one more operand and gives one more result, an ``ffi::Token`` each, in front of the others.
+    """
     mutates: tuple[int, ...] = ()
-    """Positions of the operands that the call writes to."""
+    """Positions of the operands that the call writes to.
+
+    The operator's first results are those operands as they are afterwards: each has its operand's type and its memory.
+    Whatever else of the program reads such an operand sees what was there before.
+    """
     worker_stub: str | None = None
     """``module:function`` that returns a capsule for the compile worker, which has no torch; the capsule is never run.
 
     ``None``: the worker's own stub, which accepts any operands, results and attributes.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What the emulator runs for one collective operation of StableHLO. Its calls are always ordered.
+
+    Operands and results are the operation's, each after an ``ffi::Token``. Attributes are the operation's own numbers
+    under their own names (``all_gather_dim``, ``scatter_dimension``, ``split_dimension``, ``concat_dimension``,
+    ``split_count``), and:
+
+    - ``replica_groups``: the ranks of all groups in a row, ``group_size`` of them in each; -1 fills up a short group.
+    - ``source_target_pairs``: the pairs in a row.
+    - ``channel_id``: 0 where the operation names no channel.
+    - ``use_global_device_ids``: a ``bool``.
+    - ``reduction``: the operation between two elements: ``add``, ``maximum``, ``minimum``, ``multiply``, ``and`` or
+      ``or``.
+    """
+
+    op: str
+    """Name of the operation without its dialect: ``all_reduce``."""
+    custom_call: str
+    """Name of the custom-call target in the emulator's own copy of a program."""
+    handler: Callable[[], object]
+    """Returns the capsule of the XLA FFI handler; called once, in the process that runs the graph."""
+    fingerprint: str
+    """Changes with what the handler takes and gives; part of the key of everything the emulator compiles."""

@@ -17,7 +17,7 @@ from torch_neuronx.errors import DuplicatePluginNameError
 from torch_neuronx.events import Event, GraphExecuted
 from torch_neuronx.hookspecs import hookimpl
 from torch_neuronx.kernels import KernelOffer
-from torch_neuronx.lowerings import Lowering
+from torch_neuronx.lowerings import Collective, Lowering
 from torch_neuronx.op_status import OpRecord, OpStatus
 from torch_neuronx.plugins import PluginManager
 from torch_neuronx.runtimes.emulator import EmulatorRuntime
@@ -154,6 +154,19 @@ def test_hook_torch_neuronx_register_lowerings() -> None:
     assert (lowering.ordered, lowering.mutates, lowering.worker_stub) == (False, (), None)
     with pytest.raises(DuplicatePluginNameError, match=r"a lowering named 'mylib::scale.default'"):
         manager(Lowerings(), Lowerings()).lowerings()
+
+
+def test_hook_torch_neuronx_register_collectives() -> None:
+    reduce = Collective("all_reduce", "my_all_reduce", handler=object, fingerprint="1")
+
+    class Collectives:
+        @hookimpl
+        def torch_neuronx_register_collectives(self) -> list[Collective]:
+            return [reduce]
+
+    assert manager(Collectives()).collectives() == {"all_reduce": reduce}
+    with pytest.raises(DuplicatePluginNameError, match=r"a collective named 'all_reduce'"):
+        manager(Collectives(), Collectives()).collectives()
 
 
 def test_hook_torch_neuronx_register_kernels() -> None:

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from torch_neuronx import neff
+from torch_neuronx import neff, plugins
 from torch_neuronx.compilers import CompileRequest
 from torch_neuronx.errors import NEFFCompilationError, NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable
@@ -19,6 +19,8 @@ PROGRAM = "program.stablehlo"
 XLA_EXECUTABLE = "xla_cpu_executable"
 TENSORS = "tensors.json"
 """Shapes and dtypes of inputs and outputs, in the program's order."""
+HANDLERS = "handlers.json"
+"""Custom-call targets of plugins' handlers that the executable calls."""
 
 
 class EmulatorCompiler:
@@ -28,8 +30,11 @@ class EmulatorCompiler:
     runtime = "emulator"
 
     def version(self) -> str:
-        """Return the versions of what decides the code: this package, XLA, and the rewriting in front of it."""
-        return f"{metadata.version('torch-neuronx-compile')}+jaxlib.{metadata.version('jaxlib')}.rewrite.{_rewriting()}"
+        """Return what decides the code: this package, XLA, the rewriting in front of it, and plugins' collectives."""
+        parts = [metadata.version("torch-neuronx-compile"), f"jaxlib-{metadata.version('jaxlib')}", _rewriting()]
+        collectives = plugins.manager().collectives().values()
+        parts.extend(sorted(f"{found.op}-{found.custom_call}-{found.fingerprint}" for found in collectives))
+        return "+".join(parts)
 
     def host(self) -> Mapping[str, str]:
         """Return the class of this machine's processor: XLA compiles for it, and its code runs on no lesser one."""
@@ -37,14 +42,25 @@ class EmulatorCompiler:
 
     def compile(self, request: CompileRequest) -> bytes:
         """Compile in the worker; raises :class:`NEFFCompilationError` with XLA's words."""
+        lowerings = plugins.manager().lowerings().values()
+        collectives = plugins.manager().collectives().values()
         try:
-            executable, tensors = worker().call(
-                "torch_neuronx_compile.compilers.emulator.xla:compile_program", program=request.program
+            executable, tensors, handlers = worker().call(
+                "torch_neuronx_compile.compilers.emulator.xla:compile_program",
+                program=request.program,
+                calls={found.custom_call: (found.ordered, found.mutates) for found in lowerings},
+                collectives={found.op: found.custom_call for found in collectives},
+                stubs={found.custom_call: found.worker_stub for found in lowerings if found.worker_stub},
             )
         except WorkerError as error:
             detail = f"\n{error.diagnostics}" if error.diagnostics else ""
             raise NEFFCompilationError(error.reason.strip() + detail) from None
-        files = {PROGRAM: request.program, XLA_EXECUTABLE: executable, TENSORS: json.dumps(tensors).encode()}
+        files = {
+            PROGRAM: request.program,
+            XLA_EXECUTABLE: executable,
+            TENSORS: json.dumps(tensors).encode(),
+            HANDLERS: json.dumps(handlers).encode(),
+        }
         return neff.pack(
             files,
             name=request.graph,
@@ -57,12 +73,14 @@ class EmulatorCompiler:
     def load(self, neff: neff.Neff, core: int) -> Executable:
         """Load the executable of this version of XLA, or raise :class:`NEFFExecutionError`."""
         from torch_neuronx_compile.compilers.emulator.executable import XlaExecutable
+        from torch_neuronx_compile.compilers.emulator.handlers import register_plugin_handlers
 
-        missing = {XLA_EXECUTABLE, TENSORS} - neff.files.keys()
+        missing = {XLA_EXECUTABLE, TENSORS, HANDLERS} - neff.files.keys()
         if missing:
             raise NEFFExecutionError(
                 f"The NEFF {neff.header.name!r} lacks {', '.join(sorted(missing))}. Compile the program again."
             )
+        register_plugin_handlers(neff.header.name, json.loads(neff.files[HANDLERS]))
         return XlaExecutable(neff.header.name, neff.files[XLA_EXECUTABLE], json.loads(neff.files[TENSORS]), core)
 
 

@@ -11,8 +11,8 @@ import torch
 from torch_neuronx import _C
 from torch_neuronx.errors import NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable, TensorInfo, Usage
-from torch_neuronx_compile import _C as _handlers
 from torch_neuronx_compile._compat import export_array, import_array
+from torch_neuronx_compile.compilers.emulator.handlers import register_own_handlers
 from torch_neuronx_compile.compilers.emulator.xla import compile_options
 from torch_neuronx_compile.xla_library import xla_client
 
@@ -24,8 +24,7 @@ _IMPORTS_PER_INPUT = 16
 def _client() -> Any:
     # Synchronous: when a call returns, its outputs are there, as after an eager operator of the emulator.
     client = xla_client.make_cpu_client(asynchronous=False)
-    for target, handler in _handlers.handlers().items():
-        xla_client.register_custom_call_target(target, handler, platform="cpu", api_version=1)
+    register_own_handlers()
     return client
 
 

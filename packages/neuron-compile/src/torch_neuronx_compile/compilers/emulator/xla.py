@@ -1,5 +1,7 @@
 """The task that compiles StableHLO with XLA:CPU. Runs in the worker."""
 
+import importlib
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -8,6 +10,7 @@ from jaxlib.mlir.dialects import chlo, stablehlo
 
 from torch_neuronx_compile import _stub
 from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import TARGETS, rewrite
+from torch_neuronx_compile.compilers.emulator.rewrite.plugin_calls import PluginCall, rewrite_plugin_calls
 from torch_neuronx_compile.worker.canonical import DOCUMENTED_CALLS, new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 from torch_neuronx_compile.xla_library import xla_client
@@ -23,32 +26,59 @@ _DTYPES = {
 _CHLO = {target: name for name, target in DOCUMENTED_CALLS.items()}
 
 
-def compile_program(program: bytes) -> tuple[bytes, dict[str, list[Tensor]]]:
-    """Return the serialized XLA:CPU executable of a canonical StableHLO artifact, and its inputs and outputs.
+def compile_program(
+    program: bytes,
+    calls: Mapping[str, tuple[bool, tuple[int, ...]]],
+    collectives: Mapping[str, str],
+    stubs: Mapping[str, str],
+) -> tuple[bytes, dict[str, list[Tensor]], list[str]]:
+    """Compile a canonical StableHLO artifact with XLA:CPU.
 
-    Raises :class:`WorkerTaskError` for a custom call that the emulator does not implement and for XLA's own errors.
+    ``calls`` says by target whether a registered custom call is ordered and which operands it writes to,
+    ``collectives`` gives the target of each collective operation, ``stubs`` the ``module:function`` of targets with a
+    stub of their own. Returns the serialized executable, its inputs and outputs, and the targets of plugins' handlers
+    that it calls. Raises :class:`WorkerTaskError` for what the emulator does not implement and for XLA's own errors.
     """
+    registered = {target: PluginCall(ordered, tuple(mutates)) for target, (ordered, mutates) in calls.items()}
     with new_context() as context, ir.Location.unknown():
         module = stablehlo.deserialize_portable_artifact(context, program)
         for operation in list(walk(module)):
-            if operation.name == "stablehlo.custom_call":
+            if operation.name == "stablehlo.custom_call" and _target(operation) not in registered:
                 _implement(operation)
         tensors = _tensors(module)
+        rewrite_plugin_calls(module, registered, collectives)
         rewrite(module)
+        used = {_target(operation) for operation in walk(module) if operation.name == "stablehlo.custom_call"}
         text = str(module.operation.get_asm(enable_debug_info=False)).encode()
+    plugins = sorted(used & (registered.keys() | set(collectives.values())))
+    for target in plugins:
+        _register_stub(target, stubs.get(target))
     client = _client()
     devices = xla_client.DeviceList(tuple(client.devices()[:1]))
     try:
-        return bytes(client.compile_and_load(text, devices, compile_options()).serialize()), tensors
+        return bytes(client.compile_and_load(text, devices, compile_options()).serialize()), tensors, plugins
     except xla_client.XlaRuntimeError as error:
         raise WorkerTaskError(f"XLA: {error}") from None
+
+
+def _target(call: Any) -> str:
+    return str(ir.StringAttr(call.attributes["call_target_name"]).value)
+
+
+@cache
+def _register_stub(target: str, stub: str | None) -> None:
+    capsule = _stub.stub()
+    if stub is not None:
+        module, _, name = stub.partition(":")
+        capsule = getattr(importlib.import_module(module), name)()
+    xla_client.register_custom_call_target(target, capsule, platform="cpu", api_version=1)
 
 
 @cache
 def _client() -> Any:
     client = xla_client.make_cpu_client(asynchronous=False)
     for target in TARGETS:
-        xla_client.register_custom_call_target(target, _stub.stub(), platform="cpu", api_version=1)
+        _register_stub(target, None)
     return client
 
 
@@ -75,7 +105,7 @@ def compile_options() -> xla_client.CompileOptions:
 
 
 def _implement(call: Any) -> None:
-    target = ir.StringAttr(call.attributes["call_target_name"]).value
+    target = _target(call)
     if target not in _CHLO:
         raise WorkerTaskError(f"The emulator does not implement the custom call {target!r}")
     with ir.InsertionPoint(call):

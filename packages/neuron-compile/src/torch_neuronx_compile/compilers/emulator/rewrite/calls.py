@@ -15,8 +15,12 @@ def foreign_call(
     attributes: Mapping[str, Any],
     *,
     has_side_effect: bool = False,
+    aliases: Sequence[tuple[int, int]] = (),
 ) -> list[Any]:
-    """Build a call whose buffers are all row-major and return its results; tokens may be among both."""
+    """Build a call whose buffers are all row-major and return its results; tokens may be among both.
+
+    ``aliases`` are pairs of a result and the operand whose memory it takes over: XLA copies what others still read.
+    """
     call = stablehlo.CustomCallOp(
         list(results),
         list(operands),
@@ -27,6 +31,12 @@ def foreign_call(
         # Without them XLA chooses, for instance, the layout that makes a neighbouring transpose free.
         operand_layouts=_layouts([operand.type for operand in operands]),
         result_layouts=_layouts(results),
+        output_operand_aliases=ir.ArrayAttr.get(
+            [
+                stablehlo.OutputOperandAlias.get([result] if len(results) > 1 else [], operand, [])
+                for result, operand in aliases
+            ]
+        ),
     )
     return list(call.results)
 
