@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from torch_neuronx import neff
 from torch_neuronx.compilers import CompileRequest
@@ -64,8 +65,28 @@ def test_folders_are_the_users_alone(root: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_torch_module_has_the_lines_of_the_program(root: Path) -> None:
-    assert "test_artifacts.py" in artifact(root, "raw").read_text()
+def scaled(x: Tensor) -> Tensor:
+    bias = next(BIASES)
+    scaled = x * bias  # line 2
+    return torch.nn.functional.gelu(scaled)  # line 3
+
+
+def test_the_lines_of_the_program_are_in_the_modules_and_not_in_the_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_DEBUG_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS", "1")
+    function = scaled.__code__
+    compiled(scaled)(torch.ones(3, device="neuron"))
+    for stage in ("raw", "stablehlo"):
+        text = artifact(tmp_path, stage).read_text()
+        for line in (2, 3):
+            assert f'"{__file__}":{function.co_firstlineno + line}' in text
+    calls = [line for line in artifact(tmp_path, "stablehlo").read_text().splitlines() if "@AwsNeuronErf" in line]
+    assert calls
+    assert all("loc(#loc" in line and "loc(#loc)" not in line for line in calls)
+    (packed,) = (neff.unpack(path.read_bytes()) for path in (tmp_path / "neff").rglob("*.neff"))
+    assert __file__.encode() not in packed.files["program.stablehlo"]
 
 
 PROGRAM = """

@@ -12,7 +12,6 @@ from torch_neuronx.lowerings import Lowering
 from torch_neuronx_compile import ops
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
-from torch_neuronx_compile.lowering.hlo_store import find_or_lower
 from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
@@ -22,7 +21,7 @@ STAGE = "the lowering to StableHLO"
 
 
 def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
-    """Find the program of ``unit``, or lower it in the compile worker.
+    """Lower ``unit`` in the compile worker.
 
     Raises :class:`GraphCompilationError`, with the operator at fault where one can be found, whether the lowering
     refuses, raises, aborts or hangs.
@@ -30,18 +29,13 @@ def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
     child = child or worker()
     used = _registered(unit.graph)
     try:
-        program, made = find_or_lower(unit.name, unit.graph, used, lambda: lower_graph(unit.graph, child))
+        program = lower_graph(unit.graph, child)
     except WorkerError as error:
         culprit = find_culprit(unit.graph, lambda graph: lower_graph(graph, child))
         node, reason = culprit or (None, error.reason)
         diagnostics = f"{error.reason}\n{error.diagnostics}"
         raise failed(unit.name, unit.graph, STAGE, reason, node=node, diagnostics=diagnostics) from None
-    return LoweredProgram(unit, program, _key(program, used), made)
-
-
-def fingerprints(graph: fx.Graph) -> dict[str, str]:
-    """Return the fingerprints of the plugins' lowerings that ``graph`` uses, by operator."""
-    return {lowering.op: lowering.fingerprint for lowering in _registered(graph)}
+    return LoweredProgram(unit, program, _key(program, used))
 
 
 def lower_graph(graph: fx.Graph, child: Caller) -> bytes:
@@ -86,7 +80,7 @@ def _registered(graph: fx.Graph) -> tuple[Lowering, ...]:
 
 
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
-    """Return the operators of ``graph`` that cross as calls: of plugins, of this package, and those with a function."""
+    """Return the operators of ``graph`` that cross as calls: plugins', this package's own, those it has functions of."""
     registered = plugins.manager().lowerings()
     return {
         name: target

@@ -12,6 +12,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from torch_neuronx_compile.worker import locations
 from torch_neuronx_compile.worker.booleans import compare_unsigned
 from torch_neuronx_compile.worker.expansions import EXPANSIONS
 from torch_neuronx_compile.worker.functions import FUNCTIONS
@@ -62,7 +63,7 @@ def make_static(module: str, calls: list[ExternalCall], custom_calls: dict[str, 
             raise WorkerTaskError("; ".join(found.message for found in error.error_diagnostics)) from None
         compare_unsigned(list(walk(parsed)))
         fold_scalars(list(walk(parsed)))
-        return str(parsed.operation.get_asm(print_generic_op_form=True, enable_debug_info=False))
+        return str(parsed.operation.get_asm(print_generic_op_form=True, enable_debug_info=locations.kept()))
 
 
 def portable(module: str) -> bytes:
@@ -71,15 +72,26 @@ def portable(module: str) -> bytes:
     Raises :class:`WorkerTaskError` that names what is not static StableHLO.
     """
     with new_context(), ir.Location.unknown():
-        parsed = ir.Module.parse(module)
-        for operation in list(walk(parsed)):
-            if operation.name == "arith.constant":
-                _replace(operation, lambda op: stablehlo.constant(op.attributes["value"]))
+        parsed = _finished(module)
         _check(parsed)
         version = stablehlo.get_version_from_compatibility_requirement(
             stablehlo.StablehloCompatibilityRequirement.WEEK_12
         )
         return bytes(stablehlo.serialize_portable_artifact(parsed, version))
+
+
+def readable(module: str) -> str:
+    """Return the text of what :func:`portable` serializes, with locations where the module has them."""
+    with new_context(), ir.Location.unknown():
+        return str(_finished(module).operation.get_asm(enable_debug_info=True))
+
+
+def _finished(module: str) -> ir.Module:
+    parsed = ir.Module.parse(module)
+    for operation in list(walk(parsed)):
+        if operation.name == "arith.constant":
+            _replace(operation, lambda op: stablehlo.constant(op.attributes["value"]))
+    return parsed
 
 
 def walk(module: ir.Module) -> Iterator[Any]:
@@ -106,7 +118,7 @@ def call_documented(operation: Any, target: str) -> Any:
 
 
 def _replace(operation: Any, build: Callable[[Any], Any]) -> None:
-    with ir.InsertionPoint(operation):
+    with ir.InsertionPoint(operation), operation.location:
         built = build(operation)
     values = list(built) if isinstance(built, (list, ir.OpResultList)) else [built]
     for old, new in zip(operation.results, values, strict=True):

@@ -1,6 +1,7 @@
 """The task that lowers one graph. Runs in the worker."""
 
-from torch_neuronx_compile.worker.canonical import make_static, portable
+from torch_neuronx_compile.worker.canonical import make_static, portable, readable
+from torch_neuronx_compile.worker.locations import keep_locations
 from torch_neuronx_compile.worker.torch_to_stablehlo import convert, tidy
 
 
@@ -12,3 +13,10 @@ def lower(torch_module: bytes, arguments: dict[str, list[str]], custom_calls: di
     """
     module, calls = convert(torch_module, arguments)
     return portable(tidy(make_static(module, calls, custom_calls)))
+
+
+def lower_for_people(torch_module: bytes, arguments: dict[str, list[str]], custom_calls: dict[str, str]) -> str:
+    """Return the text of the program that :func:`lower` makes, with the lines of the user's program as locations."""
+    with keep_locations():
+        module, calls = convert(torch_module, arguments)
+        return readable(tidy(make_static(module, calls, custom_calls)))

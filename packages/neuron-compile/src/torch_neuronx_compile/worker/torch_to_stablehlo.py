@@ -7,6 +7,7 @@ from torch_mlir import ir, passmanager
 from torch_mlir._mlir_libs import _stablehlo as stablehlo_dialect
 from torch_mlir.dialects import torch as torch_dialect
 
+from torch_neuronx_compile.worker import locations
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 
 _SIMPLIFY = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)"
@@ -15,7 +16,7 @@ _SIMPLIFY = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)"
 _CONVERT = (
     "builtin.module(func.func(convert-torch-to-stablehlo,convert-torch-to-arith,canonicalize,cse),"
     "torch-func-backend-type-conversion-for-stablehlo,func.func(canonicalize),"
-    "func.func(torch-finalizing-backend-type-conversion-for-stablehlo),canonicalize,cse,strip-debuginfo)"
+    "func.func(torch-finalizing-backend-type-conversion-for-stablehlo),canonicalize,cse)"
 )
 _TIDY = "builtin.module(func.func(canonicalize,stablehlo-aggressive-simplification,canonicalize,cse))"
 _EXTERNAL = "external_"
@@ -68,7 +69,7 @@ def tidy(module: str) -> str:
 
 def _text(module: ir.Module) -> str:
     """Write ``module`` for another version of MLIR: the generic form, unlike bytecode, is the same in all of them."""
-    return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=False))
+    return str(module.operation.get_asm(print_generic_op_form=True, enable_debug_info=locations.kept()))
 
 
 def _outline(module: ir.Module, external: dict[str, list[str]]) -> list[ExternalCall]:
