@@ -12,6 +12,7 @@ from torch_neuronx.lowerings import Lowering
 from torch_neuronx_compile import ops
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
+from torch_neuronx_compile.lowering.hlo_store import find_or_lower
 from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
@@ -21,7 +22,7 @@ STAGE = "the lowering to StableHLO"
 
 
 def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
-    """Lower ``unit`` in the compile worker.
+    """Find the program of ``unit``, or lower it in the compile worker.
 
     Raises :class:`GraphCompilationError`, with the operator at fault where one can be found, whether the lowering
     refuses, raises, aborts or hangs.
@@ -29,13 +30,18 @@ def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
     child = child or worker()
     used = _registered(unit.graph)
     try:
-        program = lower_graph(unit.graph, child)
+        program, made = find_or_lower(unit.name, unit.graph, used, lambda: lower_graph(unit.graph, child))
     except WorkerError as error:
         culprit = find_culprit(unit.graph, lambda graph: lower_graph(graph, child))
         node, reason = culprit or (None, error.reason)
         diagnostics = f"{error.reason}\n{error.diagnostics}"
         raise failed(unit.name, unit.graph, STAGE, reason, node=node, diagnostics=diagnostics) from None
-    return LoweredProgram(unit, program, _key(program, used))
+    return LoweredProgram(unit, program, _key(program, used), made)
+
+
+def fingerprints(graph: fx.Graph) -> dict[str, str]:
+    """Return the fingerprints of the plugins' lowerings that ``graph`` uses, by operator."""
+    return {lowering.op: lowering.fingerprint for lowering in _registered(graph)}
 
 
 def lower_graph(graph: fx.Graph, child: Caller) -> bytes:
@@ -80,7 +86,7 @@ def _registered(graph: fx.Graph) -> tuple[Lowering, ...]:
 
 
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
-    """Return the operators of ``graph`` that cross as calls: plugins', this package's own, those it has functions of."""
+    """Return the operators of ``graph`` that cross as calls: of plugins, of this package, and those with a function."""
     registered = plugins.manager().lowerings()
     return {
         name: target
