@@ -45,7 +45,8 @@ def run(home: Path, name: str = "model", *, width: int = 4, **variables: str) ->
     home.mkdir(parents=True, exist_ok=True)
     script = home / f"{name}.py"
     script.write_text("\n" * len(name) + MODEL.replace("WIDTH", str(width)))
-    environment = os.environ | {"HOME": str(home), **variables}
+    # PyTorch's own cache would bring the NEFFs along.
+    environment = os.environ | {"HOME": str(home), "TORCHINDUCTOR_AUTOGRAD_CACHE": "0", **variables}
     done = subprocess.run(
         [sys.executable, str(script), name], cwd=home, env=environment, capture_output=True, text=True, timeout=300
     )

@@ -560,9 +560,9 @@ NEFF_DISABLE_CACHE = _declare(
         "TORCH_NEURONX_NEFF_DISABLE_CACHE",
         BOOL,
         False,
-        "When true, there is no persistent NEFF cache.",
+        "When true, every compile runs fresh: no NEFF is looked up or kept, in memory, on disk or in PyTorch's caches.",
         Kind.CACHING,
-        honoured_by=(_CACHE,),
+        honoured_by=(_COMPILE, _CACHE),
         aliases=("TORCH_NEURONX_DISABLE_NEFF_CACHE",),
     )
 )
