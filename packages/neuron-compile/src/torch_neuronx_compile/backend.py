@@ -26,6 +26,7 @@ from torch_neuronx_compile.compile_only import ModalGraph
 from torch_neuronx_compile.compilers.select import toolchain
 from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
 from torch_neuronx_compile.errors import GraphCompilationError, let_through
+from torch_neuronx_compile.explain.capture import captured
 from torch_neuronx_compile.lowering.lower import lower
 from torch_neuronx_compile.lowering.show import show_stages
 from torch_neuronx_compile.naming import GraphNames, get_model_name
@@ -81,6 +82,7 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """Take one AOT graph through every stage; raises :class:`GraphCompilationError` unless it may fall back."""
     name = names.name(kind)
+    captured(module, kind, name)
     falling = falls_back(in_force(options))
     try:
         compiled = _compile(module, kind, name, names.model, device, options)

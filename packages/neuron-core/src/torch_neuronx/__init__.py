@@ -37,6 +37,8 @@ _NAMES = {
     "clear_op_tracking": "torch_neuronx.ops.tracking",
     "get_executed_ops": "torch_neuronx.ops.tracking",
     "get_fallback_ops": "torch_neuronx.ops.tracking",
+    # compilation
+    "explain": "torch_neuronx.explaining",
     # kernels
     "nki_op": "torch_neuronx.nki",
     "wrap_nki": "torch_neuronx.nki",

@@ -1,5 +1,6 @@
 """The commands. Each one's work is in a module of its own, imported when it runs."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,6 +36,27 @@ def env(as_json: Json = False) -> None:
     from torch_neuronx.cli.variables import run
 
     raise typer.Exit(run(as_json=as_json))
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def explain(
+    script: Annotated[Path, typer.Argument(help="A Python program.", show_default=False)],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Its arguments; put those that are options of this command after '--'.", show_default=False
+        ),
+    ] = None,
+    json: Annotated[Path | None, typer.Option("--json", help="Write the report as JSON to this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report as a page to this file.")] = None,
+    reproductions: Annotated[
+        Path | None, typer.Option("--reproductions", help="Write a program for each graph to this folder.")
+    ] = None,
+) -> None:
+    """Run a program and report what was compiled in it, what was not, and why; its exit code is the command's."""
+    from torch_neuronx.cli.explain import run
+
+    raise typer.Exit(run(script=script, arguments=arguments or [], json=json, html=html, reproductions=reproductions))
 
 
 @app.command()
