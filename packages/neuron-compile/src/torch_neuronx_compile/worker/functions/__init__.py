@@ -11,5 +11,27 @@ _LINEAR_ALGEBRA = (
     "linalg_householder_product", "ormqr", "linalg_qr", "_linalg_eigh", "_linalg_svd", "linalg_matrix_exp",
 )  # fmt: skip
 
-FUNCTIONS: dict[str, str] = {f"aten.{name}": f"linear_algebra:{name.partition('.')[0]}" for name in _LINEAR_ALGEBRA}
+_SPECIAL = (
+    "lgamma", "digamma", "polygamma", "special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar", "erfinv",
+    "special_erfcx", "special_log_ndtr", "special_ndtri", "igamma", "igammac", "i0", "special_i0e", "special_i1",
+    "special_i1e", "special_modified_bessel_k0", "special_modified_bessel_k1", "special_scaled_modified_bessel_k0",
+    "special_scaled_modified_bessel_k1", "special_bessel_j0", "special_bessel_j1", "special_bessel_y0",
+    "special_bessel_y1", "special_spherical_bessel_j0", "special_airy_ai", "nextafter", "frexp.Tensor",
+    *(
+        f"special_{name}{overload}"
+        for name in (
+            "chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w",
+            "shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v",
+            "shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l",
+            "legendre_polynomial_p",
+        )
+        for overload in ("", ".x_scalar", ".n_scalar")
+    ),
+)  # fmt: skip
+
+FUNCTIONS: dict[str, str] = {
+    f"aten.{name}": f"{module}:{name.partition('.')[0]}"
+    for module, names in (("linear_algebra", _LINEAR_ALGEBRA), ("special", _SPECIAL))
+    for name in names
+} | {"aten.special_modified_bessel_i0": "special:i0", "aten.special_modified_bessel_i1": "special:special_i1"}
 """``module:function`` below this package by operator, spelled as the importer does: without ``.default``."""

@@ -21,7 +21,8 @@ _SWEEPS = 15
 def _batched(function: Callable[..., Any], *arrays: Array) -> Any:
     """Map a function of matrices over the axes in front of the last two."""
     batch = np.broadcast_shapes(*(array.shape[:-2] for array in arrays))
-    flat = [jnp.broadcast_to(array, (*batch, *array.shape[-2:])).reshape((-1, *array.shape[-2:])) for array in arrays]
+    count = int(np.prod(batch))
+    flat = [jnp.broadcast_to(a, (*batch, *a.shape[-2:])).reshape((count, *a.shape[-2:])) for a in arrays]
     results = jax.vmap(function)(*flat)
     return jax.tree.map(lambda result: result.reshape((*batch, *result.shape[1:])), results)
 
@@ -107,7 +108,7 @@ def _permutation(pivots: Array, m: int) -> Array:
 
         return _loop(pivots.shape[0], step, rows)  # type: ignore[no-any-return]
 
-    flat = pivots.astype(jnp.int32).reshape((-1, pivots.shape[-1]))
+    flat = pivots.astype(jnp.int32).reshape((int(np.prod(pivots.shape[:-1])), pivots.shape[-1]))
     return jax.vmap(one)(flat).reshape((*pivots.shape[:-1], m))
 
 
