@@ -1,6 +1,6 @@
-"""Kernels for AWS Trainium as PyTorch operators. Importing this package imports torch and changes nothing."""
+"""Kernels for AWS Trainium, and PyTorch operators made of them. Importing this package imports torch and changes nothing."""
 
-from torch_neuronx_nki.errors import NkiSchemaError, NkiShapeError
+from torch_neuronx_nki.errors import NkiLaunchError, NkiSchemaError, NkiShapeError, NkiValidationError, NkiWarning
 from torch_neuronx_nki.operators import nki_op
 
-__all__ = ["NkiSchemaError", "NkiShapeError", "nki_op"]
+__all__ = ["NkiLaunchError", "NkiSchemaError", "NkiShapeError", "NkiValidationError", "NkiWarning", "nki_op"]

@@ -164,7 +164,7 @@ class _Binding:
         if dtype is None:
             raise _refused(value.dtype)
         how = codec(dtype, saturate=self.launch.options.saturate_fp8)
-        plain = value if value.dtype.kind in "iufb" else value.view(f"u{value.dtype.itemsize}")
+        plain = value if value.dtype.isbuiltin == 1 else value.view(f"u{value.dtype.itemsize}")
         tensor = torch.from_numpy(plain).view(how.carrier)
         return self._made(value, how, tuple(tensor.shape), tuple(tensor.stride()), tensor)
 
