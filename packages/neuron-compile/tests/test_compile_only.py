@@ -58,6 +58,23 @@ def test_a_training_step_gives_a_forward_and_a_backward_neff(monkeypatch: pytest
         assert parameter.grad.device.type == "neuron"
 
 
+def test_what_the_program_would_write_keeps_its_values() -> None:
+    model = torch.nn.BatchNorm1d(3).to("neuron")
+    model.running_mean.fill_(5.0)
+    function = compiled(model)
+    x = torch.randn(4, 3, device="neuron")
+    with compile_only():
+        function(x).sum().backward()
+        with torch.no_grad():
+            function(x)
+    assert model.running_mean.tolist() == [5.0] * 3
+    assert model.running_var.tolist() == [1.0] * 3
+    assert model.num_batches_tracked.item() == 0
+    function(x)
+    assert model.running_mean.tolist() != [5.0] * 3
+    assert model.num_batches_tracked.item() == 1
+
+
 def test_gradients_of_cpu_leaves_stay_on_the_cpu() -> None:
     x = torch.randn(3, requires_grad=True)
     with compile_only():

@@ -14,6 +14,7 @@ torch 2.13.0:
 - ``FakeTensorMode.cache_clear``: forget results of calls that were traced for another backend.
 - ``InstructionTranslator.current_tx``: the trace that runs, its graph and its backend.
 - ``unimplemented``: how Dynamo breaks a graph.
+- ``TracingContext.fw_metadata``: which of a graph's outputs AOT Autograd copies into its inputs.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
   it takes Inductor's only.
@@ -85,6 +86,7 @@ __all__ = [
     "pickle_graph",
     "unpickle_graph",
     "unset_fake_temporarily",
+    "updated_inputs",
     "user_stack",
     "wants_dynamic_shapes",
     "write_packages",
@@ -93,6 +95,16 @@ __all__ = [
 _to_capsule = _jax.buffer_to_dlpack_managed_tensor
 _from_capsule = _jax.dlpack_managed_tensor_to_buffer
 _tensor_from_capsule = torch.utils.dlpack.from_dlpack
+
+
+def updated_inputs(forward: bool) -> tuple[int, ...]:
+    """Return the inputs that the first outputs of the graph under compilation are new values of.
+
+    A backward graph has none.
+    """
+    context = TracingContext.try_get()
+    metadata = None if context is None or not forward else context.fw_metadata
+    return () if metadata is None else tuple(metadata.mutated_inp_runtime_indices)
 
 
 def wants_dynamic_shapes() -> bool:

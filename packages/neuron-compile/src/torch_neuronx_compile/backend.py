@@ -4,6 +4,7 @@ import inspect
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from torch_neuronx.errors import ConfigurationError, NEFFCompilationError, Runti
 from torch_neuronx.events import GraphFellBack
 from torch_neuronx.logs import logger
 from torch_neuronx_compile import metrics
-from torch_neuronx_compile._compat import ShortenTraceback
+from torch_neuronx_compile._compat import ShortenTraceback, updated_inputs
 from torch_neuronx_compile.capture.aot import device_of, trace
 from torch_neuronx_compile.capture.breaks import handing_over, install
 from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
@@ -104,7 +105,7 @@ def _compile(
 ) -> ModalGraph:
     timestamp = datetime.now(UTC).isoformat()
     clock = [time.perf_counter()]
-    unit = prepare(module, kind, name, device)
+    unit = replace(prepare(module, kind, name, device), updated=updated_inputs(kind is not GraphKind.BACKWARD))
     clock.append(time.perf_counter())
     lowered = lower(unit)
     clock.append(time.perf_counter())

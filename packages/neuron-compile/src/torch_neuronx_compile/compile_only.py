@@ -72,14 +72,22 @@ class ModalGraph:
 
 
 def zeros(unit: CompilationUnit, arguments: list[Any]) -> Outputs:
-    """Return the outputs of a call that is not run: zeros where the program computes; empties ``arguments``."""
+    """Return the outputs of a call that is not run: zeros where the program computes; empties ``arguments``.
+
+    New values of arguments (the statistics of a batch normalization) are the arguments themselves, which keep theirs.
+    """
     passed = list(arguments)
     arguments.clear()
     outputs: Outputs = []
-    for source in unit.outputs:
+    updated = dict(enumerate(unit.updated))
+    for position, source in enumerate(unit.outputs):
         match source:
             case Computed(result):
                 spec = unit.results[result]
+                old = passed[updated[position]] if position in updated else None
+                if old is not None and (old.shape, old.dtype) == (spec.shape, spec.dtype):
+                    outputs.append(old)
+                    continue
                 device = spec.device if unit.goes_back(spec) else unit.device
                 outputs.append(torch.zeros(spec.shape, dtype=spec.dtype, device=device))
             case Passed(argument):

@@ -67,6 +67,9 @@ class CompilationUnit:
     outputs: tuple[OutputSource, ...]
     results: tuple[TensorSpec, ...]
 
+    updated: tuple[int, ...] = ()
+    """The call's arguments that the first outputs are new values of, in that order: what runs the graph writes them."""
+
     def goes_back(self, result: TensorSpec) -> bool:
         """Whether a result is copied to the CPU: a gradient goes where its leaf is, others if the user wants it."""
         return result.device.type == "cpu" and (
