@@ -13,6 +13,7 @@ from torch_neuronx.hookspecs import hookimpl
 from torch_neuronx_compile.metrics import get_dynamo_metrics
 
 from .helpers import check, compiled
+from .refusals import refuse, use_table
 
 
 class Observer:
@@ -42,8 +43,9 @@ IMAGE, GRID = torch.linspace(-1, 1, 12).view(1, 1, 3, 4), torch.linspace(-1, 1, 
 
 @pytest.fixture(autouse=True)
 def lowers_forward_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the forward call pass, whatever the table knows of its gradient."""
-    monkeypatch.setattr("torch_neuronx_compile.support.verdict.shipped", dict)
+    """Let the forward call pass, whatever the table knows of its gradient, and refuse the backward one."""
+    use_table(monkeypatch, {})
+    refuse(monkeypatch, "aten.grid_sampler_2d_backward.default")
 
 
 def test_the_gradients_are_right_also_in_one_graph() -> None:

@@ -79,7 +79,7 @@ def handing_over(module: fx.GraphModule) -> Iterator[None]:
     a call of ``module`` turned out to have no lowering: the call is remembered, and the rule then breaks there.
     """
     translator = current_translator()
-    if translator is not None and _Cached.stale:
+    if translator is not None and _Cached.stale and _claim() is not None:
         _Cached.stale = False
         clear_fake_tensor_cache()
         raise RetraceFrame(restart_reason="results for another backend were remembered")
