@@ -126,5 +126,5 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, units: float = 2.0) -
     assert actual.shape == expected.shape
     left, right = wide(actual), wide(expected)
     epsilon = float(ml_dtypes.finfo(actual.dtype).eps) if actual.dtype.kind not in "iu" else 1.0
-    scale = np.maximum(np.abs(right), np.abs(right).max() * 1e-3 if right.size else 0)
+    scale = np.maximum(np.abs(right), np.abs(right).max() * 0.1)
     assert (np.abs(left - right) <= units * epsilon * np.maximum(scale, 1e-30)).all(), np.abs(left - right).max()

@@ -66,13 +66,13 @@ class Operator:
         return tiles.apply(self, *args, dtype=dtype, **kwargs)
 
 
+# those whose out= converts: torch.abs and its kind want the type of the input
 _WITH_OUT = frozenset(
     {
         torch.add, torch.sub, torch.mul, torch.maximum, torch.minimum, torch.div, torch.pow, torch.remainder,
         torch.fmod, torch.eq, torch.ne, torch.ge, torch.gt, torch.le, torch.lt, torch.logical_and, torch.logical_or,
         torch.logical_xor, torch.square, torch.sigmoid, torch.tanh, torch.erf, torch.exp, torch.log, torch.atan,
-        torch.sqrt, torch.rsqrt, torch.reciprocal, torch.sign, torch.abs, torch.cos, torch.tan, torch.neg, torch.ceil,
-        torch.floor, torch.trunc,
+        torch.sqrt, torch.rsqrt, torch.reciprocal, torch.cos, torch.tan,
     }
 )  # fmt: skip
 
