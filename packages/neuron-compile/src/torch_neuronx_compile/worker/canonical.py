@@ -22,7 +22,7 @@ from torch_neuronx_compile.worker.torch_to_stablehlo import ExternalCall
 from torch_neuronx_compile.worker.traced import build
 
 _STATIC = (
-    "builtin.module(inline,symbol-dce,func.func(chlo-legalize-to-stablehlo,stablehlo-canonicalize-dynamism),"
+    "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-canonicalize-dynamism),"
     "stablehlo-refine-shapes,"
     "func.func(stablehlo-canonicalize-dynamism,stablehlo-legalize-deprecated-ops))"
 )

@@ -18,7 +18,7 @@ _CONVERT = (
     "torch-func-backend-type-conversion-for-stablehlo,func.func(canonicalize),"
     "func.func(torch-finalizing-backend-type-conversion-for-stablehlo),canonicalize,cse)"
 )
-_TIDY = "builtin.module(func.func(canonicalize,stablehlo-aggressive-simplification,canonicalize,cse))"
+_TIDY = "builtin.module(inline,symbol-dce,func.func(canonicalize,stablehlo-aggressive-simplification,canonicalize,cse))"
 _EXTERNAL = "external_"
 
 

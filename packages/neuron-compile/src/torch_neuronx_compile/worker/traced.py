@@ -11,6 +11,10 @@ from jaxlib.mlir.dialects import func, stablehlo
 from torch_neuronx_compile.worker.functions import FUNCTIONS
 
 Arguments = Mapping[str, Any]
+_DTYPES = {
+    "i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "ui8": "uint8", "ui16": "uint16",
+    "ui32": "uint32", "ui64": "uint64", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
+}  # fmt: skip
 
 
 def build(call: Any, op: str, tensors: Sequence[str], constants: Arguments) -> Any:
@@ -21,8 +25,8 @@ def build(call: Any, op: str, tensors: Sequence[str], constants: Arguments) -> A
     import jax  # half a second, and few graphs need it
 
     shapes = [_shape(operand.type) for operand in call.operands]
-    # int64 stays int64; the functions count in int32.
-    with jax.enable_x64(True):
+    # jax narrows int64 otherwise; it also writes Python's numbers in 64 bits then, so only where there is int64.
+    with jax.enable_x64(any("64" in str(shape.dtype) for shape in shapes)):
         traced = jax.jit(partial(_call, _function(op), tuple(tensors), constants), keep_unused=True).trace(*shapes)
         # For a TPU jax lowers without calls of the libraries that it has on a CPU.
         program = str(traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo"))
@@ -53,12 +57,7 @@ def _shape(kind: Any) -> Any:
     from jax import numpy as jnp
 
     tensor = ir.RankedTensorType(kind)
-    names = {"i1": "bool_", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64"}
-    element = str(tensor.element_type)
-    name = names.get(element) or element.replace("ui", "uint").replace("si", "int").replace("i", "int", 1)
-    if element.startswith("ui"):
-        name = element.replace("ui", "uint")
-    return jax.ShapeDtypeStruct(tuple(tensor.shape), getattr(jnp, name))
+    return jax.ShapeDtypeStruct(tuple(tensor.shape), jnp.dtype(_DTYPES[str(tensor.element_type)]))
 
 
 def _adopt(call: Any, program: str) -> tuple[str, list[Any]]:
