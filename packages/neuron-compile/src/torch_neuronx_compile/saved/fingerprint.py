@@ -19,7 +19,8 @@ _VARIABLES = (config.EMULATOR_RELAXED, config.ENABLE_NKI_SDPA)
 
 def cache_tag(options: CompileOptions) -> str | None:
     """Return what PyTorch's keys of what is being compiled must have in them, or ``None`` where nothing is kept."""
-    if config.get(config.NEFF_DISABLE_CACHE):
+    # Artifacts are of graphs that were compiled: whoever keeps them wants to see every stage.
+    if config.get(config.NEFF_DISABLE_CACHE) or config.get(config.PRESERVE_COMPILATION_ARTIFACTS):
         return secrets.token_hex() if must_be_saved() else None
     return fingerprint(options) if caches_functions() else None
 
