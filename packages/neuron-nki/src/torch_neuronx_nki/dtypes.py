@@ -210,7 +210,7 @@ def _save_e4m3(out: torch.Tensor, values: torch.Tensor) -> None:
     codes = values.to(torch.float8_e4m3fn).view(torch.uint8)
     sign = values.signbit().to(torch.uint8) << 7
     codes = torch.where((codes & 0x7F) >= 0x78, sign | 0x78, codes)
-    out.copy_(torch.where(values.isnan(), sign | 0x7C, codes))
+    out.copy_(torch.where(values.isnan(), sign | 0x7F, codes))
 
 
 def _save_e4m3fn(out: torch.Tensor, values: torch.Tensor) -> None:

@@ -147,7 +147,8 @@ class _Binding:
             dtype = dtypes.float8_e4m3  # torch has no name for the chip's own
         how = codec(dtype, saturate=self.launch.options.saturate_fp8)
         if not self.launch.computes:
-            return self._made(value, how, tuple(value.shape), tuple(value.stride()), None)
+            # a kernel is made for sizes that are known: what stands for a size becomes the number
+            return self._made(value, how, tuple(map(int, value.shape)), tuple(map(int, value.stride())), None)
         tensor = value.detach()
         if tensor.device.type == "neuron":
             tensor = torch_neuronx._C.cpu_alias(tensor)

@@ -253,7 +253,7 @@ class Core:
         if how.dtype.kind is Kind.FLOAT and how.carrier.is_floating_point:
             return torch.full((count,), torch.nan, dtype=how.carrier)
         if how.dtype.kind is Kind.FLOAT:
-            return torch.full((count,), 0x7C, dtype=how.carrier)  # NaN of float8_e4m3
+            return torch.full((count,), 0x7F, dtype=how.carrier)  # NaN of float8_e4m3
         return torch.full((count * how.dtype.itemsize,), _POISON, dtype=torch.uint8).view(how.carrier)
 
     def tell_allocation(self, memory: Memory, core: int | None) -> None:

@@ -157,9 +157,11 @@ class NkiTensor:
             flat = memory.flat if memory.codec.carrier is self.codec.carrier else memory.flat_as(self.codec.carrier)
             assert flat is not None
             if self.indirection is None:
-                data = self._data = torch.as_strided(flat, self.shape, self.strides, self.offset)
+                start = flat.storage_offset() + self.offset
+                data = self._data = torch.as_strided(flat, self.shape, self.strides, start)
             elif type(self.indirection) is ScalarOffset:
-                data = torch.as_strided(flat, self.shape, self.strides, self.offset + self._resolved())
+                start = flat.storage_offset() + self.offset + self._resolved()
+                data = torch.as_strided(flat, self.shape, self.strides, start)
             else:
                 raise violation(
                     "dma-indirect",

@@ -42,7 +42,8 @@ class Rows:
                 advice="Keep indices inside, or pass oob_mode=oob_mode.skip.",
             )
         flat = memory.flat_as(view.codec.carrier)
-        self.rows = torch.as_strided(flat, (count, *view.shape[1:]), (offsets.scale, *view.strides[1:]), view.offset)
+        start = flat.storage_offset() + view.offset
+        self.rows = torch.as_strided(flat, (count, *view.shape[1:]), (offsets.scale, *view.strides[1:]), start)
 
     def gather(self) -> torch.Tensor:
         """Return the rows; those that are outside have the content of row 0."""
