@@ -1,6 +1,7 @@
 """The seams: compilers, decompositions and events through the hooks."""
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +47,8 @@ def test_observers_see_a_compilation_and_its_runs(observer: Observer) -> None:
     for _ in range(2):
         function(torch.ones(3, device="neuron"))
     looked_up = [event for event in observer.seen if isinstance(event, events.CacheLookedUp)]
-    layers = ["memory"] if installed.version("torch-neuronx-cache") is None else ["memory", "persistent"]
+    stored = installed.version("torch-neuronx-cache") is not None
+    layers = ["lowered", "memory", "persistent"] if stored else ["memory"]
     assert [(event.layer, event.hit) for event in looked_up] == [(layer, False) for layer in layers]
     assert observer.seen[: len(layers)] == looked_up
     rest = observer.seen[len(layers) :]
@@ -58,7 +60,7 @@ def test_observers_see_a_compilation_and_its_runs(observer: Observer) -> None:
     ]
     started, finished, executed, _ = rest
     assert started.compiler == "emulator"
-    assert started.key == finished.key == looked_up[0].key
+    assert started.key == finished.key == looked_up[layers.index("memory")].key
     assert finished.neff_bytes
     assert finished.error is None
     assert executed.graph == started.graph
@@ -69,7 +71,7 @@ def test_a_plugins_decomposition_is_used(observer: Observer) -> None:
     assert torch.equal(compiled(torch.lgamma)(x).cpu(), torch.full((3,), 101.0))
 
 
-def test_equal_programs_are_equal_bytes_in_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_programs_are_equal_bytes_in_another_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from torch_neuronx_compile.lowering import lower
 
     keys = []
@@ -87,7 +89,9 @@ def test_equal_programs_are_equal_bytes_in_another_worker(monkeypatch: pytest.Mo
     def function(x: Tensor) -> Tensor:
         return torch.nn.functional.gelu(x @ x).softmax(-1)
 
-    for _ in range(2):
+    for place in ("one", "another"):
+        monkeypatch.setenv("TORCH_NEURONX_HLO_CACHE_DIR", str(tmp_path / place))
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / f"inductor-{place}"))
         torch._dynamo.reset()
         compiled(function)(torch.ones(4, 4, device="neuron"))
     assert keys[0] == keys[1]
