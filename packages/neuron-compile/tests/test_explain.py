@@ -94,7 +94,7 @@ def test_the_caches_are_named() -> None:
 
     first, again = explain(function, ones(3)), explain(function, ones(3))
     assert first.graphs[0].outcome == "compiled"
-    assert (first.graphs[0].lookups[0].layer, first.graphs[0].lookups[0].hit) == ("memory", False)
+    assert ("memory", False) in [(lookup.layer, lookup.hit) for lookup in first.graphs[0].lookups]
     assert again.graphs[0].outcome == "found in memory"
     assert again.graphs[0].seconds[Stage.COMPILE] == 0
     assert first.graphs[0].key == again.graphs[0].key
@@ -197,7 +197,7 @@ def test_a_compiled_module_and_keyword_arguments() -> None:
     module = torch.compile(torch.nn.Linear(2, 2).to("neuron"), backend="neuron")
     explanation = torch_neuronx.explain(module, input=ones(1, 2))
     assert explanation.subject == "Linear"
-    assert len(explanation.graphs) == 1
+    assert explanation.graphs[0].kind == "forward"
 
 
 def test_the_door_is_a_function_however_it_is_reached() -> None:

@@ -140,6 +140,7 @@ def test_ctrl_c_cancels_the_task_only() -> None:
 import os, signal, threading
 from torch_neuronx_compile.worker.client import worker
 os.setpgid(0, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores the signal
 before = worker().call("os:getpid")
 threading.Timer(0.3, os.killpg, (os.getpgid(0), signal.SIGINT)).start()
 try:
@@ -157,6 +158,7 @@ def test_ctrl_c_leaves_an_idle_worker_alone() -> None:
 import os, signal
 from torch_neuronx_compile.worker.client import worker
 os.setpgid(0, 0)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores the signal
 before = worker().call("os:getpid")
 try:
     os.killpg(os.getpgid(0), signal.SIGINT)

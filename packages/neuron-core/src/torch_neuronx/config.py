@@ -482,6 +482,16 @@ COMPILE_WORKER_MEMORY = _declare(
         honoured_by=(_COMPILE,),
     )
 )
+PROGRESS = _declare(
+    Variable(
+        "TORCH_NEURONX_PROGRESS",
+        BOOL,
+        True,
+        "When true and stderr is a terminal, a line shows what compiles for longer than a second.",
+        Kind.COMPILATION,
+        honoured_by=(_COMPILE,),
+    )
+)
 CC_FLAGS = _declare(
     Variable(
         "NEURON_CC_FLAGS",

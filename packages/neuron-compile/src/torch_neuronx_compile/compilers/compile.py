@@ -8,6 +8,7 @@ from torch_neuronx.errors import NEFFCompilationError
 from torch_neuronx.events import CompileFinished, CompileStarted
 from torch_neuronx_compile.compilers.select import Toolchain
 from torch_neuronx_compile.failures import failed
+from torch_neuronx_compile.progress import shown
 from torch_neuronx_compile.unit import CompiledProgram, LoweredProgram
 
 
@@ -20,7 +21,8 @@ def compile_program(lowered: LoweredProgram, tools: Toolchain) -> CompiledProgra
     start = time.perf_counter()
     neff, error = None, None
     try:
-        neff = compiler.compile(request)
+        with shown("compiling", unit.name):
+            neff = compiler.compile(request)
     except NEFFCompilationError as reason:
         error = str(reason)
         raise failed(unit.name, unit.graph, f"the compilation by {compiler.name}", error) from reason

@@ -14,6 +14,7 @@ from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
 from torch_neuronx_compile.lowering.hlo_store import find_or_lower
 from torch_neuronx_compile.lowering.importer import import_graph
+from torch_neuronx_compile.progress import shown
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
 from torch_neuronx_compile.worker.functions import FUNCTIONS
@@ -30,9 +31,11 @@ def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
     child = child or worker()
     used = _registered(unit.graph)
     try:
-        program, made = find_or_lower(unit.name, unit.graph, used, lambda: lower_graph(unit.graph, child))
+        with shown("lowering", unit.name):
+            program, made = find_or_lower(unit.name, unit.graph, used, lambda: lower_graph(unit.graph, child))
     except WorkerError as error:
-        culprit = find_culprit(unit.graph, lambda graph: lower_graph(graph, child))
+        with shown("searching", unit.name):
+            culprit = find_culprit(unit.graph, lambda graph: lower_graph(graph, child))
         node, reason = culprit or (None, error.reason)
         diagnostics = f"{error.reason}\n{error.diagnostics}"
         raise failed(unit.name, unit.graph, STAGE, reason, node=node, diagnostics=diagnostics) from None
