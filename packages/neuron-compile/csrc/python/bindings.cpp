@@ -1,8 +1,12 @@
-#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include "handlers/handler.h"
+#include "python/program.h"
 
 namespace py = pybind11;
+using torch_neuronx::compile::Program;
+using torch_neuronx::compile::Xla;
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("handlers", [] {
@@ -12,4 +16,25 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     }
     return found;
   });
+
+  py::class_<Program>(module, "Program")
+      .def(
+          py::init([](py::object execute,
+                      py::object device,
+                      py::object import_array,
+                      py::object export_array,
+                      size_t inputs,
+                      c10::DeviceIndex core) {
+            return Program(
+                Xla{std::move(execute), std::move(device), std::move(import_array), std::move(export_array)},
+                inputs,
+                core);
+          }),
+          py::arg("execute"),
+          py::arg("device"),
+          py::arg("import_array"),
+          py::arg("export_array"),
+          py::arg("inputs"),
+          py::arg("core"))
+      .def("__call__", torch::wrap_pybind_function(&Program::call), py::arg("inputs"));
 }

@@ -1,4 +1,23 @@
 """The compiled part of the package."""
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
 def handlers() -> dict[str, object]:
     """Return the capsule of every XLA handler by custom-call target."""
+
+class Program:
+    """One loaded XLA program, called without a line of Python in between."""
+
+    def __init__(
+        self,
+        execute: Callable[[list[Any]], Any],
+        device: object,
+        import_array: Callable[[object, object, None], Any],
+        export_array: Callable[[Any], object],
+        inputs: int,
+        core: int,
+    ) -> None: ...
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]: ...

@@ -23,6 +23,8 @@ torch 2.13.0:
 - ``BypassAOTAutogradCache``: how an entry that cannot be kept is left out.
 - ``GraphPickler``: graphs as ``aot_eager`` keeps them.
 - ``caching_precompile``, ``PrecompileContext``: Dynamo's entries are written by ``save_cache_artifacts`` only.
+- ``_TorchCompileInductorWrapper``: what ``torch.compile`` makes of ``mode`` and ``options`` for Inductor; ``dynamic`` is
+  kept on the wrapper of other backends only.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
 
 jaxlib 0.10.2:
@@ -31,7 +33,7 @@ jaxlib 0.10.2:
   adds its own array type and 20 us.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from traceback import StackSummary
 from typing import Any, NoReturn
@@ -72,14 +74,13 @@ __all__ = [
     "caches_functions",
     "caches_packages",
     "clear_fake_tensor_cache",
+    "compile_with_inductor",
     "current_compilation",
     "current_translator",
     "detect_fake_mode",
-    "export_array",
     "first_fake_tensor_rule",
     "free_unbacked_symbols",
     "graph_break",
-    "import_array",
     "invoke_subgraph",
     "min_cut_rematerialization_partition",
     "must_be_saved",
@@ -92,9 +93,8 @@ __all__ = [
     "write_packages",
 ]
 
-_to_capsule = _jax.buffer_to_dlpack_managed_tensor
-_from_capsule = _jax.dlpack_managed_tensor_to_buffer
-_tensor_from_capsule = torch.utils.dlpack.from_dlpack
+capsule_of_array = _jax.buffer_to_dlpack_managed_tensor
+array_from_capsule = _jax.dlpack_managed_tensor_to_buffer
 
 
 def updated_inputs(forward: bool) -> tuple[int, ...]:
@@ -144,20 +144,22 @@ def user_stack() -> StackSummary:
     return TracingContext.extract_stack()
 
 
+def compile_with_inductor(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], mode: str | None, options: Mapping[str, Any] | None
+) -> Callable[..., Any]:
+    """Compile Dynamo's graph as ``torch.compile(backend="inductor", mode=mode, options=options)`` does."""
+    translator = current_translator()
+    asked: Any = None if translator is None else translator.output.compiler_fn
+    while asked is not None and not hasattr(asked, "dynamic"):
+        asked = getattr(asked, "_torchdynamo_orig_backend", None) or getattr(asked, "compiler_fn", None)
+    wrapper = torch._TorchCompileInductorWrapper(mode, options, getattr(asked, "dynamic", None))
+    compiled: Callable[..., Any] = wrapper(module, inputs)
+    return compiled
+
+
 def current_compilation() -> CompileContext:
     """Return what stands for the compilation of one frame, however often it is traced."""
     return CompileContext.get()
-
-
-def import_array(tensor: torch.Tensor, device: Any) -> Any:
-    """Return an XLA array over the bytes of a contiguous CPU tensor; XLA copies if they are not 64-byte aligned."""
-    return _from_capsule(tensor.__dlpack__(), device, None)
-
-
-def export_array(array: Any) -> torch.Tensor:
-    """Return a CPU tensor over the bytes of an XLA array."""
-    tensor: torch.Tensor = _tensor_from_capsule(_to_capsule(array))
-    return tensor
 
 
 _compiler_config: Any = torch.compiler.config  # its functions are added when torch is imported

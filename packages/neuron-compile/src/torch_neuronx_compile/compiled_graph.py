@@ -1,6 +1,7 @@
 """What AOT Autograd calls in place of a graph."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,7 +34,7 @@ class CompiledGraph:
         with unset_fake_temporarily():  # graphs are compiled while AOT Autograd traces
             narrow = torch.float32 if unit.narrowed else torch.float64
             self._constants = [
-                constant.to(unit.device, narrow if constant.dtype is torch.float64 else constant.dtype)
+                _as_real(constant.to(unit.device, narrow if constant.dtype is torch.float64 else constant.dtype), narrow)
                 for constant in unit.constants
             ]
         self._arguments = unit.arguments
@@ -42,15 +43,27 @@ class CompiledGraph:
         self._converted = [
             (position, argument, spec)
             for position, (argument, spec) in enumerate(zip(unit.arguments, unit.inputs, strict=True))
-            if spec.device.type != unit.device.type or (unit.narrowed and spec.dtype is torch.float64)
+            if spec.device.type != unit.device.type
+            or (unit.narrowed and spec.dtype is torch.float64)
+            or spec.dtype.is_complex
         ]
         self._outputs = unit.outputs
         self._finish = [_finisher(unit, spec) for spec in unit.results]
         self._finishes = any(self._finish)
         self._as_computed = self._outputs == tuple(map(Computed, range(len(unit.results))))
+        # All arguments go in and all results come out as they are: most graphs, where a call should cost little.
+        self._plain = (
+            self._as_computed
+            and self._arguments == tuple(range(len(self._arguments)))
+            and not (self._converted or self._constants or self._seeds or self._finishes)
+        )
 
     def __call__(self, arguments: list[Any]) -> Outputs:
         """Run the graph; empties ``arguments``."""
+        if self._plain and len(arguments) == len(self._arguments):
+            results = self._execute(arguments)
+            arguments.clear()
+            return results if type(results) is list else list(results)
         inputs = [arguments[i] for i in self._arguments]
         for position, argument, spec in self._converted:
             inputs[position] = self._convert(inputs[position], argument, spec)
@@ -60,13 +73,7 @@ class CompiledGraph:
             inputs.extend(self._constants)
         if self._seeds:
             inputs.append(ops.draw(self._device, self._seeds).to(self._device))
-        manager = plugins.manager()
-        if manager.observed:
-            start = time.perf_counter()
-            results = self._executable(inputs)
-            manager.notify(GraphExecuted(self._name, self._device.index, time.perf_counter() - start))
-        else:
-            results = self._executable(inputs)
+        results = self._execute(inputs)
         if self._finishes:
             results = [
                 result if finish is None else finish(result)
@@ -85,6 +92,15 @@ class CompiledGraph:
                     outputs.append(None)
         return outputs
 
+    def _execute(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        manager = plugins.manager()
+        if not manager.observed:
+            return self._executable(inputs)
+        start = time.perf_counter()
+        results = self._executable(inputs)
+        manager.notify(GraphExecuted(self._name, self._device.index, time.perf_counter() - start))
+        return results
+
     def _convert(self, tensor: torch.Tensor, argument: int, spec: TensorSpec) -> torch.Tensor:
         if tensor.device.type == "cpu" and config.get(config.DYNAMO_DISABLE_CPU_AUTOCOPY):
             raise CpuInputError(
@@ -92,7 +108,17 @@ class CompiledGraph:
                 f".to('neuron'), or unset {config.DYNAMO_DISABLE_CPU_AUTOCOPY.name} to have it copied at every call."
             )
         dtype = torch.float32 if self._narrowed and spec.dtype is torch.float64 else spec.dtype
-        return tensor.detach().to(device=self._device, dtype=dtype)
+        return _as_real(
+            tensor.detach().to(device=self._device, dtype=dtype), torch.float32 if self._narrowed else torch.float64
+        )
+
+
+def _as_real(tensor: torch.Tensor, wide: torch.dtype) -> torch.Tensor:
+    """Return a complex tensor as pairs of real numbers, complex128 as pairs of ``wide``; others as they are."""
+    if not tensor.is_complex():
+        return tensor
+    pairs = torch.view_as_real(tensor.resolve_conj())
+    return pairs.to(wide) if tensor.dtype is torch.complex128 else pairs
 
 
 class CpuInputError(NeuronError):
@@ -105,10 +131,12 @@ def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
     """Return what is to be done to a result, or ``None``."""
     wide = unit.narrowed and spec.dtype is torch.float64
     back = unit.goes_back(spec)
-    if not wide and not back:
+    if not wide and not back and not spec.dtype.is_complex:
         return None
 
     def finish(result: torch.Tensor) -> torch.Tensor:
+        if spec.dtype.is_complex:
+            result = torch.view_as_complex(result.to(torch.float64) if spec.dtype is torch.complex128 else result)
         if wide:
             result = result.to(torch.float64)
         return result.cpu() if back else result

@@ -115,7 +115,8 @@ def count(event: Event) -> None:
         return
     increments = _increments(event)
     with _state.lock:
-        _state.counts.update(increments)
+        for name, increment in increments.items():  # Counter.update costs several times as much for one entry
+            _state.counts[name] += increment
 
 
 def _increments(event: Event) -> dict[str, int]:
