@@ -329,6 +329,41 @@ def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return scatter_rows(filled, where, torch.stack(axes, 1))
 
 
+def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Decompose into a gather of overlapping slices."""
+    if self.dim() == 0:
+        return self.reshape(1)[:size].clone()
+    dim = dimension % self.dim()
+    count = (self.shape[dim] - size) // step + 1
+    first = torch.arange(count, device=self.device).unsqueeze(1) * step
+    rows = gather_rows(self.movedim(dim, 0), first + torch.arange(size, device=self.device))
+    return rows.movedim(1, -1).movedim(0, dim)
+
+
+def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """Decompose into a scatter to the diagonal's positions."""
+    last = self.movedim((dim1 % self.dim(), dim2 % self.dim()), (-2, -1))
+    rows, columns = last.shape[-2:]
+    above, below = max(offset, 0), max(-offset, 0)
+    where = torch.arange(src.shape[-1], device=self.device)
+    where = (where + below) * columns + where + above
+    flat = last.reshape([*last.shape[:-2], rows * columns]).movedim(-1, 0)
+    placed = scatter_rows(flat, where, src.movedim(-1, 0)).movedim(0, -1)
+    return placed.reshape(last.shape).movedim((-2, -1), (dim1 % self.dim(), dim2 % self.dim()))
+
+
+def as_strided_scatter(
+    self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """Decompose a scatter through a view of a contiguous tensor."""
+    where = torch.full([*size], storage_offset or 0, dtype=torch.int64, device=self.device)
+    for dim, (extent, step) in enumerate(zip(size, stride, strict=True)):
+        along = torch.arange(extent, device=self.device) * step
+        where = where + along.reshape([-1 if i == dim else 1 for i in range(len(size))])
+    flat = scatter_rows(self.reshape(-1), where.reshape(-1), src.reshape(-1))
+    return flat.reshape(self.shape)
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.index.Tensor: index,
     aten._unsafe_index.Tensor: index,
@@ -354,4 +389,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.replication_pad2d_backward.default: replication_pad_backward,
     aten.replication_pad3d_backward.default: replication_pad_backward,
     aten.nonzero_static.default: nonzero_static,
+    aten.unfold.default: unfold,
+    aten.unfold_copy.default: unfold,
+    aten.diagonal_scatter.default: diagonal_scatter,
+    aten.as_strided_scatter.default: as_strided_scatter,
 }

@@ -57,6 +57,22 @@ def trilinear(
     return product.sum(list(sumdim)) if sumdim else product
 
 
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Decompose a scalar's norm; for other tensors torch-mlir has a conversion."""
+    if x.dim() != 0:
+        return NotImplemented
+    size = x.abs()
+    size = size if dtype is None else size.to(dtype)
+    return (size != 0).to(size.dtype) if ord == 0 else size
+
+
 def dist(self: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
     """Decompose into the norm of the difference."""
     return torch.linalg.vector_norm(self - other, p)
@@ -139,6 +155,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addmv.default: addmv,
     aten._trilinear.default: trilinear,
     aten.dist.default: dist,
+    aten.linalg_vector_norm.default: vector_norm,
     aten._cdist_forward.default: cdist_forward,
     aten._cdist_backward.default: cdist_backward,
     aten._pdist_forward.default: pdist_forward,

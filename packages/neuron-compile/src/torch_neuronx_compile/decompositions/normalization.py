@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 
 aten = torch.ops.aten
@@ -78,7 +79,49 @@ def native_layer_norm_backward(
     return grad_input, grad_weight, grad_bias
 
 
+_BATCH_NORMS = (
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_functional.default,
+    aten._native_batch_norm_legit_no_training.default,
+    aten._batch_norm_with_update.default,
+    aten._batch_norm_with_update_functional.default,
+    aten._batch_norm_no_update.default,
+    aten.native_batch_norm_backward.default,
+    aten.batch_norm_backward.default,
+)
+
+
+def _batch_norms() -> dict[OpOverload, Callable[..., Any]]:
+    """Return torch's decompositions, with the results of evaluation as the CPU gives them: no saved statistics."""
+    found = get_decompositions(_BATCH_NORMS)
+    evaluated: dict[OpOverload, Callable[..., Any]] = {
+        aten.native_batch_norm.default: _unsaved(found[aten.native_batch_norm.default], training=5),
+        aten._native_batch_norm_legit.default: _unsaved(found[aten._native_batch_norm_legit.default], training=5),
+        aten._native_batch_norm_legit_functional.default: _unsaved(
+            found[aten._native_batch_norm_legit_functional.default], training=5
+        ),
+        aten._native_batch_norm_legit_no_training.default: _unsaved(
+            found[aten._native_batch_norm_legit_no_training.default], training=None
+        ),
+    }
+    return {**found, **evaluated}
+
+
+def _unsaved(function: Callable[..., Any], training: int | None) -> Callable[..., Any]:
+    def batch_norm(*arguments: Any, **named: Any) -> tuple[Tensor, ...]:
+        """Decompose as torch does, without statistics that no gradient needs."""
+        output, mean, rstd, *statistics = function(*arguments, **named)
+        if training is None or not arguments[training]:
+            mean, rstd = mean.new_zeros([0]), rstd.new_zeros([0])
+        return output, mean, rstd, *statistics
+
+    return batch_norm
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    **_batch_norms(),
     aten.var_mean.correction: var_mean,
     aten.var.correction: var,
     aten.native_layer_norm.default: native_layer_norm,

@@ -8,6 +8,7 @@ from torch._ops import OpOverload
 
 from torch_neuronx import plugins
 from torch_neuronx_compile.decompositions import (
+    activations,
     convolution,
     cumulative,
     embedding,
@@ -16,6 +17,7 @@ from torch_neuronx_compile.decompositions import (
     linear,
     normalization,
     pooling,
+    resampling,
     sorting,
     statistics,
 )
@@ -27,6 +29,7 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
 
     table = dict(get_decomposition_table())
     for module in (
+        activations,
         convolution,
         cumulative,
         embedding,
@@ -35,6 +38,7 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
         linear,
         normalization,
         pooling,
+        resampling,
         sorting,
         statistics,
     ):

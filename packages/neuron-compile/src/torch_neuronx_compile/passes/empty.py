@@ -3,6 +3,8 @@
 import torch
 from torch import fx
 
+from torch_neuronx_compile.passes.emit import Emitter
+
 aten = torch.ops.aten
 
 
@@ -10,8 +12,14 @@ def fill_empty(graph: fx.Graph) -> None:
     """Replace every call whose result has no elements by a constant of its shape."""
     for node in list(graph.nodes):
         value = node.meta.get("val")
-        if node.op == "call_function" and isinstance(value, torch.Tensor) and not value.numel():
-            node.target = aten.full.default
-            node.args = ([int(extent) for extent in value.shape], 0)
-            node.kwargs = {"dtype": value.dtype, "device": value.device}
+        if node.op != "call_function" or not isinstance(value, torch.Tensor) or value.numel():
+            continue
+        node.target = aten.full.default
+        node.args = ([int(extent) for extent in value.shape], 0)
+        node.kwargs = {"dtype": value.dtype, "device": value.device}
+        if value.dtype is torch.uint8:  # torch-mlir has no constants of it
+            node.kwargs = {"dtype": torch.int8, "device": value.device}
+            node.meta["val"] = value.to(torch.int8)
+            converted = Emitter(graph, node.next)(torch.ops.prims.convert_element_type.default, node, torch.uint8)
+            node.replace_all_uses_with(converted, delete_user_cb=lambda user, new=converted: user is not new)
     graph.eliminate_dead_code()
