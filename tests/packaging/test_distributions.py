@@ -53,8 +53,9 @@ def test_wheel_has_types_license_and_every_module(folder: str, wheel: zipfile.Zi
     source = ROOT / "packages" / folder / "src"
     modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} - {f"{package}/_build_info.py"}
     assert modules <= names
-    strangers = [name for name in names if not name.startswith((f"{package}/", f"{package}-"))]
-    assert strangers == []
+    strangers = {name for name in names if not name.startswith((f"{package}/", f"{package}-"))}
+    # what offers `import nki` in every process of the environment
+    assert strangers == ({"nki_finder.py", "torch_neuronx_nki.pth"} if folder == "neuron-nki" else set())
 
 
 @every_folder
