@@ -92,6 +92,21 @@ def torch_neuronx_register_runtimes() -> Iterable[Runtime]:
     """
 
 
+@hookspec
+def torch_neuronx_device_opened() -> None:
+    """Learn that the device is used for the first time in this process.
+
+    Called by the core once, when the device is open and before the first tensor is made. What is not to happen at
+    import can be done here; keep it short, everybody who uses the device waits for it.
+
+    Example::
+
+        @hookimpl
+        def torch_neuronx_device_opened():
+            my_package.get_ready()
+    """
+
+
 # Operators ------------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,8 @@ import ast
 import dataclasses
 import importlib.util
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,27 @@ def test_hook_torch_neuronx_op_statuses() -> None:
     assert manager(Table(None)).op_statuses(TRN2) is None
     table = manager(Table(OpStatus.NATIVE), Table(OpStatus.FALLBACK), Table(None)).op_statuses(TRN3)
     assert table == {"aten::eye": OpRecord(OpStatus.FALLBACK, "trn3")}  # the last that has a table
+
+
+def test_hook_torch_neuronx_device_opened() -> None:
+    script = """
+from torch_neuronx import plugins
+from torch_neuronx.hookspecs import hookimpl
+
+class Waits:
+    @hookimpl
+    def torch_neuronx_device_opened(self):
+        told.append(torch.neuron.is_initialized())
+
+import torch
+told = []
+plugins.manager().register(Waits(), "waits")
+assert told == []
+for _ in range(2):
+    torch.ones(2, device="neuron")
+assert told == [True], told
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
 def test_hook_torch_neuronx_register_decompositions() -> None:

@@ -111,6 +111,9 @@ def open_device() -> None:
         metrics.add_source(flush_fallbacks)
         if track_ops:
             _C.set_op_tracking(True)
+        from torch_neuronx import plugins
+
+        plugins.manager().call_each("torch_neuronx_device_opened")
 
 
 def _watch_forks() -> None:
