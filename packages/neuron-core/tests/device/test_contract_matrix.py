@@ -178,6 +178,7 @@ PACKAGE = [
     "config",
     "targets",
     "plugins",
+    "compiler",
     "distributed",
     "neuron_dynamo_backend",
 ]

@@ -75,7 +75,7 @@ assert exceptions.NEFFCompilationError is NEFFCompilationError
 uses = {
     "compile": [lambda: helpers.get_model_name, lambda: config.set_model_name, lambda: metrics.get_dynamo_metrics,
                 lambda: torch.neuron.get_dynamo_metrics(),
-                lambda: backend.neuron_backend(None, [])],
+                lambda: backend.neuron_backend(None, []), lambda: torch_neuronx.compiler.precompile],
     "dist": [lambda: torch_neuronx.distributed.mesh_registry,
              lambda: dist.init_process_group("neuron", store=dist.HashStore(), rank=0, world_size=1)],
     "nki": [lambda: torch_neuronx.nki_op, lambda: torch_neuronx.wrap_nki, lambda: torch_neuronx.nki.nki_op],
