@@ -4,6 +4,7 @@ import torch
 from torch import fx
 
 from torch_neuronx_compile.failures import failed
+from torch_neuronx_compile.passes.complex_numbers import split_complex
 from torch_neuronx_compile.passes.constants import lift_constants
 from torch_neuronx_compile.passes.devices import move_to_cpu
 from torch_neuronx_compile.passes.empty import fill_empty
@@ -43,6 +44,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     arguments = prune_inputs(graph)
     constants = lift_constants(module, graph)
     seeds = lift_seeds(graph)
+    split_complex(graph)
     narrowed = narrow_float64(graph)
     move_to_cpu(graph)
     graph.lint()
