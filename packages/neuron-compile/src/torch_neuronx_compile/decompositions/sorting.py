@@ -8,6 +8,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from torch_neuronx_compile.decompositions.cumulative import scan
+from torch_neuronx_compile.documented_ops import topk as documented_topk
 from torch_neuronx_compile.structured_ops import gather_rows
 from torch_neuronx_compile.structured_ops import sort as sort_along
 
@@ -28,10 +29,13 @@ def sort_stable(self: Tensor, *, stable: bool | None = None, dim: int = -1, desc
 
 
 def topk(self: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
-    """Decompose into the first ``k`` of the sorted order."""
+    """Decompose into the documented call where it takes the dtype, else into the first ``k`` of the sorted order."""
     if self.dim() == 0:
         values, where = self.reshape(1)[:k], torch.zeros((k,), dtype=torch.int64, device=self.device)
         return (values.reshape(()), where.reshape(())) if k == 1 else (values, where)
+    if largest and self.is_floating_point() and self.numel() and k:
+        values, where = documented_topk(self.movedim(dim, -1), k)
+        return values.movedim(-1, dim), where.movedim(-1, dim)
     values, where = sort(self, dim, largest)
     return values.narrow(dim, 0, k), where.narrow(dim, 0, k)
 

@@ -6,7 +6,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.worker import structured
+from torch_neuronx_compile.worker import documented, structured
 
 
 def uniform(call: Any, size: list[int]) -> Any:
@@ -48,6 +48,7 @@ def _splat(tensor_type: Any, value: int) -> Any:
 EXPANSIONS: dict[str, Callable[..., Any]] = {
     "neuron_compile.uniform": uniform,
     "neuron_compile.integers": integers,
+    **documented.EXPANSIONS,
     **structured.EXPANSIONS,
 }
 """Builders by operator: they take the call and its constants by name and return the results."""

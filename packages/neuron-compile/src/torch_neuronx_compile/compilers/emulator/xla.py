@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import chlo, stablehlo
+from jaxlib.mlir.dialects import stablehlo
 
 from torch_neuronx_compile import _stub
+from torch_neuronx_compile.compilers.emulator.documented_calls import EXPANSIONS
 from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import TARGETS, rewrite
 from torch_neuronx_compile.compilers.emulator.rewrite.plugin_calls import PluginCall, rewrite_plugin_calls
-from torch_neuronx_compile.worker.canonical import DOCUMENTED_CALLS, new_context, walk
+from torch_neuronx_compile.worker.canonical import new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 from torch_neuronx_compile.xla_library import xla_client
 
@@ -23,7 +24,6 @@ _DTYPES = {
     "i64": "int64", "ui64": "uint64", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
     "f8E4M3FN": "float8_e4m3fn", "f8E5M2": "float8_e5m2",
 }  # fmt: skip
-_CHLO = {target: name for name, target in DOCUMENTED_CALLS.items()}
 
 
 def compile_program(
@@ -106,9 +106,9 @@ def compile_options() -> xla_client.CompileOptions:
 
 def _implement(call: Any) -> None:
     target = _target(call)
-    if target not in _CHLO:
+    if target not in EXPANSIONS:
         raise WorkerTaskError(f"The emulator does not implement the custom call {target!r}")
     with ir.InsertionPoint(call):
-        builder = getattr(chlo, _CHLO[target].removeprefix("chlo."))
-        call.results[0].replace_all_uses_with(builder(call.operands[0]))
+        for old, new in zip(call.results, EXPANSIONS[target](call), strict=True):
+            old.replace_all_uses_with(new)
     call.erase()

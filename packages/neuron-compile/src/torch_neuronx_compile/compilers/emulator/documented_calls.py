@@ -1,0 +1,231 @@
+"""What the custom calls that neuronx-cc documents compute, in StableHLO. Runs in the worker.
+
+Narrow floats are computed in float32 and rounded once, as ATen's kernels for the CPU do.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import chlo, stablehlo
+
+
+def erf(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronErf(x)``."""
+    return [chlo.erf(call.operands[0])]
+
+
+def gelu(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronGelu(x)``: x times the normal distribution's integral."""
+    (x,) = _wide(call)
+    return _narrow(call, stablehlo.multiply(x, _integral(x)))
+
+
+def gelu_tanh(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronGeluApprxTanh(x)``."""
+    (x,) = _wide(call)
+    cube = stablehlo.multiply(stablehlo.multiply(x, x), x)
+    inner = stablehlo.multiply(_splat(x, math.sqrt(2 / math.pi)), stablehlo.add(x, _scaled(cube, 0.044715)))
+    half = _scaled(x, 0.5)
+    return _narrow(call, stablehlo.multiply(half, stablehlo.add(stablehlo.tanh(inner), _splat(x, 1.0))))
+
+
+def gelu_backward(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronGeluBackward(grad, x)``: the integral plus x times the density."""
+    grad, x = _wide(call)
+    density = stablehlo.exponential(_scaled(stablehlo.multiply(x, x), -0.5))
+    density = _scaled(density, 1 / math.sqrt(2 * math.pi))
+    slope = stablehlo.add(_integral(x), stablehlo.multiply(x, density))
+    return _narrow(call, stablehlo.multiply(grad, slope))
+
+
+def silu(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronSilu(x)``: x over 1 + exp(-x)."""
+    (x,) = _wide(call)
+    return _narrow(call, stablehlo.divide(x, _one_plus_exp(x)))
+
+
+def silu_backward(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronSiluBackward(grad, x)``."""
+    grad, x = _wide(call)
+    sigmoid = stablehlo.divide(_splat(x, 1.0), _one_plus_exp(x))
+    rest = stablehlo.multiply(x, stablehlo.subtract(_splat(x, 1.0), sigmoid))
+    slope = stablehlo.multiply(sigmoid, stablehlo.add(rest, _splat(x, 1.0)))
+    return _narrow(call, stablehlo.multiply(grad, slope))
+
+
+def softmax(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronSoftmax(x)`` along ``dim``, relative to the greatest."""
+    (x,) = _wide(call)
+    dim = _numbers(call)["dim"]
+    shifted = stablehlo.exponential(stablehlo.subtract(x, _reduced(x, dim, stablehlo.MaxOp, float("-inf"))))
+    return _narrow(call, stablehlo.divide(shifted, _reduced(shifted, dim, stablehlo.AddOp, 0.0)))
+
+
+def softmax_backward(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronSoftmaxBackward(grad, softmax)`` along ``dim``."""
+    grad, output = _wide(call)
+    product = stablehlo.multiply(grad, output)
+    total = _reduced(product, _numbers(call)["dim"], stablehlo.AddOp, 0.0)
+    return _narrow(call, stablehlo.subtract(product, stablehlo.multiply(output, total)))
+
+
+def argmax(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronArgMax(x)`` along ``dim``: the first of equals, the first NaN before all."""
+    return _argument(call, "GT")
+
+
+def argmin(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronArgMin(x)`` along ``dim``: the first of equals, the first NaN before all."""
+    return _argument(call, "LT")
+
+
+def topk(call: Any) -> list[Any]:
+    """Expand ``AwsNeuronTopK(x)`` to the values and positions of the ``k`` greatest along the last dimension."""
+    x = call.operands[0]
+    shape = list(x.type.shape)
+    i32 = ir.IntegerType.get_signless(32)
+    last = len(shape) - 1
+    positions = stablehlo.iota(ir.RankedTensorType.get(shape, i32), last)
+    operation = stablehlo.SortOp([x.type, positions.type], [x, positions], dimension=last, is_stable=True)
+    scalars = [ir.RankedTensorType.get([], kind) for kind in (x.type.element_type, i32)]
+    block = operation.comparator.blocks.append(scalars[0], scalars[0], scalars[1], scalars[1])
+    with ir.InsertionPoint(block):
+        left, right = block.arguments[:2]
+        stablehlo.return_([_before(left, right, "GT")])
+    limits = [*shape[:-1], _numbers(call)["k"]]
+    return [
+        stablehlo.slice(
+            result,
+            ir.DenseI64ArrayAttr.get([0] * len(shape)),
+            ir.DenseI64ArrayAttr.get(limits),
+            ir.DenseI64ArrayAttr.get([1] * len(shape)),
+        )
+        for result in operation.results
+    ]
+
+
+EXPANSIONS: dict[str, Callable[[Any], list[Any]]] = {
+    "AwsNeuronErf": erf,
+    "AwsNeuronGelu": gelu,
+    "AwsNeuronGeluApprxTanh": gelu_tanh,
+    "AwsNeuronGeluBackward": gelu_backward,
+    "AwsNeuronSilu": silu,
+    "AwsNeuronSiluBackward": silu_backward,
+    "AwsNeuronSoftmax": softmax,
+    "AwsNeuronSoftmaxBackward": softmax_backward,
+    "AwsNeuronArgMax": argmax,
+    "AwsNeuronArgMin": argmin,
+    "AwsNeuronTopK": topk,
+}
+"""Builders by target: they take the call and return its results."""
+
+
+def _numbers(call: Any) -> dict[str, int]:
+    numbers: dict[str, int] = json.loads(ir.StringAttr(call.attributes["backend_config"]).value)
+    return numbers
+
+
+def _wide(call: Any) -> list[Any]:
+    """Return the operands, narrow floats as float32."""
+    narrow = (ir.BF16Type, ir.F16Type)
+    return [
+        stablehlo.convert(ir.RankedTensorType.get(operand.type.shape, ir.F32Type.get()), operand)
+        if isinstance(ir.RankedTensorType(operand.type).element_type, narrow)
+        else operand
+        for operand in call.operands
+    ]
+
+
+def _narrow(call: Any, value: Any) -> list[Any]:
+    kind = call.results[0].type
+    return [value if value.type == kind else stablehlo.convert(kind, value)]
+
+
+def _splat(like: Any, number: float) -> Any:
+    element = ir.FloatAttr.get(like.type.element_type, number)
+    return stablehlo.constant(ir.DenseElementsAttr.get_splat(like.type, element))
+
+
+def _scaled(value: Any, number: float) -> Any:
+    return stablehlo.multiply(value, _splat(value, number))
+
+
+def _integral(x: Any) -> Any:
+    erf = chlo.erf(_scaled(x, math.sqrt(0.5)))
+    return _scaled(stablehlo.add(erf, _splat(x, 1.0)), 0.5)
+
+
+def _one_plus_exp(x: Any) -> Any:
+    return stablehlo.add(stablehlo.exponential(stablehlo.negate(x)), _splat(x, 1.0))
+
+
+def _reduced(value: Any, dim: int, operation: Any, start: float) -> Any:
+    """Reduce along ``dim`` and repeat the result there."""
+    element = value.type.element_type
+    shape = list(value.type.shape)
+    scalar = ir.RankedTensorType.get([], element)
+    initial = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, ir.FloatAttr.get(element, start)))
+    rest = [extent for i, extent in enumerate(shape) if i != dim]
+    reduction = stablehlo.ReduceOp(
+        [ir.RankedTensorType.get(rest, element)], [value], [initial], ir.DenseI64ArrayAttr.get([dim])
+    )
+    block = reduction.body.blocks.append(scalar, scalar)
+    with ir.InsertionPoint(block):
+        stablehlo.return_([operation(*block.arguments).result])
+    axes = [i for i in range(len(shape)) if i != dim]
+    return stablehlo.broadcast_in_dim(value.type, reduction.results[0], ir.DenseI64ArrayAttr.get(axes))
+
+
+def _argument(call: Any, direction: str) -> list[Any]:
+    x = call.operands[0]
+    dim = _numbers(call)["dim"]
+    i32 = ir.IntegerType.get_signless(32)
+    element = x.type.element_type
+    positions = stablehlo.iota(ir.RankedTensorType.get(x.type.shape, i32), dim)
+    scalars = [ir.RankedTensorType.get([], element), ir.RankedTensorType.get([], i32)]
+    # The initial position says that there is no value yet.
+    start = ir.FloatAttr.get(element, 0.0) if isinstance(element, ir.FloatType) else ir.IntegerAttr.get(element, 0)
+    initial = [
+        stablehlo.constant(ir.DenseElementsAttr.get_splat(scalars[0], start)),
+        stablehlo.constant(ir.DenseElementsAttr.get_splat(scalars[1], ir.IntegerAttr.get(i32, 2**31 - 1))),
+    ]
+    kinds = [ir.RankedTensorType.get(call.results[0].type.shape, kind) for kind in (element, i32)]
+    reduction = stablehlo.ReduceOp(kinds, [x, positions], initial, ir.DenseI64ArrayAttr.get([dim]))
+    block = reduction.body.blocks.append(*scalars, *scalars)
+    with ir.InsertionPoint(block):
+        value, position, other, other_position = block.arguments
+        better = _before(other, value, direction)
+        worse = _before(value, other, direction)
+        equal = stablehlo.not_(stablehlo.or_(better, worse))
+        taken = stablehlo.or_(better, stablehlo.and_(equal, _compare(other_position, position, "LT")))
+        # What has no value yet loses to everything.
+        none = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalars[1], ir.IntegerAttr.get(i32, 2**31 - 1)))
+        taken = stablehlo.or_(taken, _compare(position, none, "EQ"))
+        taken = stablehlo.and_(taken, _compare(other_position, none, "NE"))
+        stablehlo.return_([stablehlo.select(taken, other, value), stablehlo.select(taken, other_position, position)])
+    return [reduction.results[1]]
+
+
+def _before(left: Any, right: Any, direction: str) -> Any:
+    """Compare scalars in an order in which NaN comes first."""
+    before = _compare(left, right, direction)
+    if not isinstance(left.type.element_type, ir.FloatType):
+        return before
+    return stablehlo.or_(before, stablehlo.and_(_compare(left, left, "NE"), _compare(right, right, "EQ")))
+
+
+def _compare(left: Any, right: Any, direction: str) -> Any:
+    element = left.type.element_type
+    if isinstance(element, ir.FloatType):
+        kind = "FLOAT"
+    else:
+        kind = "UNSIGNED" if element.is_unsigned or element.width == 1 else "SIGNED"
+    return stablehlo.compare(
+        left,
+        right,
+        stablehlo.ComparisonDirectionAttr.get(direction),
+        compare_type=stablehlo.ComparisonTypeAttr.get(kind),
+    )
