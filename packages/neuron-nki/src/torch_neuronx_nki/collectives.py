@@ -160,6 +160,34 @@ def collective_permute(
     return call.done()
 
 
+def collective_permute_implicit(
+    srcs_by_channel: Sequence[Sequence[NkiTensor]],
+    dsts_by_channel: Sequence[Sequence[NkiTensor]],
+    replica_group: ReplicaGroup,
+    channel_ids: Sequence[int] = (0,),
+    priority: int | None = None,
+    name: str | None = None,
+) -> Any:
+    """Pass tensors on around the ring of the group, for each channel: ``dst`` is the ``src`` of the rank before."""
+    made = None
+    for srcs, dsts, _ in zip(srcs_by_channel, dsts_by_channel, channel_ids, strict=True):
+        call = _Call("collective_permute", srcs, dsts, replica_group, priority=priority, name=name)
+        for src, dst in call.pairs(same_shape=True):
+            parts = call.exchange(src)
+            call.write(dst, None if parts is None else parts[call.place - 1])
+        made = call.done()
+    return made
+
+
+def collective_permute_implicit_current_processing_rank_id(
+    iteration_id: int, replica_group: ReplicaGroup, channel_id: int = 0
+) -> int:
+    """Return whose tensors this rank holds after ``iteration_id`` steps around the ring."""
+    rank = rank_id()
+    group = replica_group.members(rank)
+    return group[(group.index(rank) - int(iteration_id)) % len(group)]
+
+
 class _Call:
     """One collective: its checks, the exchange, and the record."""
 
