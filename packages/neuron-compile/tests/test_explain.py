@@ -11,7 +11,7 @@ from torch import Tensor
 
 import torch_neuronx
 from torch_neuronx import plugins
-from torch_neuronx.events import GraphBroke, OpFellBack
+from torch_neuronx.events import GraphBroke, GraphFellBack, OpFellBack
 from torch_neuronx_compile.explain.recorder import recording
 from torch_neuronx_compile.explain.report import Explanation, Stage
 
@@ -100,35 +100,65 @@ def test_the_caches_are_named() -> None:
     assert first.graphs[0].key == again.graphs[0].key
 
 
+def test_a_graph_that_pytorchs_cache_had_is_named(tmp_path: Path) -> None:
+    function = torch.compile(lambda x: (x * 3.375).sum(), backend="neuron")
+    found = []
+    for _ in range(2):
+        torch.compiler.reset()
+        with recording() as recorder:
+            function(ones(3).requires_grad_()).backward()
+        found.append(recorder.explanation("a step"))
+    first, again = found
+    for one, other in zip(first.graphs, again.graphs, strict=True):
+        assert (one.kind, one.frame, one.nodes, one.key) == (other.kind, other.frame, other.nodes, other.key)
+        assert ("traced", True) in [(lookup.layer, lookup.hit) for lookup in other.lookups]
+        assert other.runs == 1
+    assert "not traced" in again.text()
+    assert "Not traced" in again.html(tmp_path / "page.html").read_text()
+    assert not again.write_reproductions(tmp_path)
+
+
+@torch.library.custom_op("explain_test::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    """Have no lowering."""
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
 def unsupported(x: Tensor) -> Tensor:
-    return torch.lgamma(x + 1) * 2
+    return twice(x + 1) * 3
 
 
 def test_an_operator_that_cannot_be_compiled_is_a_break_with_its_name() -> None:
+    explain(unsupported, ones(3))
     explanation = explain(unsupported, ones(3))
     assert not explanation.error
-    given_up, *compiled = explanation.graphs
-    assert given_up.outcome == "given up, and its frame traced again"
-    assert [graph.outcome for graph in compiled] == ["compiled"] * 2
+    assert [graph.outcome for graph in explanation.graphs if "given up" not in graph.outcome] == ["found in memory"] * 2
     (found,) = explanation.breaks
-    assert "lgamma" in found.operator
+    assert "twice" in found.operator
     assert found.reason == "Op not supported by the Neuron backend"
     assert found.location.endswith(f"{HERE}:{unsupported.__code__.co_firstlineno + 1}")
 
 
 def test_a_call_that_does_not_compile_is_explained_and_not_raised() -> None:
     explanation = explain(torch.compile(unsupported, backend="neuron", fullgraph=True), ones(3))
-    assert "lgamma" in explanation.error
-    assert "lgamma" in explanation.frames[0].error
+    assert "twice" in explanation.error
+    assert explanation.frames[0].error
     assert not explanation.frames[0].breaks
     assert "It ended with" in explanation.text()
 
 
-def test_a_graph_in_eager_mode_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCH_NEURONX_DISABLE_FALLBACK_EXECUTION", "0")
-    explanation = explain(lambda x: torch.lgamma(x + 1), ones(3))
-    assert not explanation.error
-    assert explanation.graphs[0].name in [fallback.what for fallback in explanation.fallbacks]
+def test_a_graph_in_eager_mode_is_a_fallback() -> None:
+    with recording() as recorder:
+        torch.compile(lambda x: x + 1, backend="neuron")(ones(3))
+        (graph,) = recorder.explanation("before").graphs
+        plugins.notify(GraphFellBack(graph.name, "it was unloaded"))
+    (fallback,) = recorder.explanation("after").fallbacks
+    assert (fallback.what, fallback.reason) == (graph.name, "it was unloaded")
 
 
 def test_a_recompile_names_the_guard() -> None:

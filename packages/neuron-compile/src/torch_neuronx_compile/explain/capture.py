@@ -7,13 +7,16 @@ from torch import fx
 
 from torch_neuronx_compile.unit import GraphKind
 
-Listener = Callable[[fx.GraphModule, GraphKind, str], object]
+Listener = Callable[[fx.GraphModule | None, GraphKind, str], object]
 
 _listeners: list[Listener] = []
 
 
-def captured(module: fx.GraphModule, kind: GraphKind, name: str) -> None:
-    """Tell the listeners of an AOT graph that is about to be compiled, in the thread that compiles it."""
+def captured(module: fx.GraphModule | None, kind: GraphKind, name: str) -> None:
+    """Tell the listeners of an AOT graph that is about to be compiled, in the thread that compiles it.
+
+    ``module`` is ``None`` for a graph that was not traced: a cache of PyTorch's had it.
+    """
     for listener in tuple(_listeners):
         listener(module, kind, name)
 

@@ -7,14 +7,20 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
+
+from torch_neuronx_compile.capture.breaks import TYPE
 from torch_neuronx_compile.explain._compat import TRACE
 from torch_neuronx_compile.explain.report import Break, Frame
 
 _HEAD = re.compile(r"^Graph break in user code at (?P<location>.+:\d+)$", re.MULTILINE)
 _REASON = re.compile(r"^Graph Break Reason: (?P<reason>.*?)^User code traceback:$", re.MULTILINE | re.DOTALL)
 _PREAMBLE = re.compile(r"^Encountered graph break.*:$")
+_PLACE = re.compile(r'File "(?P<file>.+?)", line (?P<line>\d+)')
+_TORCH = Path(torch.__file__).parent
 _USER_CODE = re.compile(r"^User code traceback:\n(?P<lines>(?:[ \t]+.*\n)+)", re.MULTILINE)
 
 
@@ -26,6 +32,8 @@ class DynamoTrace(logging.Handler):
     backward_us: dict[str, int] = field(default_factory=dict)
     """Microseconds of compiling backward graphs when they were first needed, by frame."""
     breaks: list[Break] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    """The user's place of a break by the place where Dynamo was, which may be in torch."""
 
     def __post_init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -47,9 +55,13 @@ class DynamoTrace(logging.Handler):
                 self.backward_us[frame] = self.backward_us.get(frame, 0) + spent
             elif metadata.get("artifact", {}).get("name") == "dynamo_graph_break_reason":
                 frame = f"{metadata.get('frame_id')}/{metadata.get('frame_compile_id')}"
-                found = read_break(frame, str(getattr(record, "payload", "")))
-                if found is not None and found not in self.breaks:
-                    self.breaks.append(found)
+                text = str(getattr(record, "payload", ""))
+                found = read_break(frame, text)
+                head = _HEAD.search(text)
+                if found is not None and head is not None:
+                    self.places[head["location"]] = found.location
+                    if found not in self.breaks:
+                        self.breaks.append(found)
 
     def frames(self) -> tuple[Frame, ...]:
         """Return the frames in the order in which Dynamo was done with them."""
@@ -90,16 +102,28 @@ def read_break(frame: str, text: str) -> Break | None:
         return None
     lines = [line for line in body["reason"].splitlines() if line.strip() and not _PREAMBLE.match(line)]
     labelled = [line.strip().partition(": ") for line in lines[1:]]
+    reason = lines[0].strip() if lines else ""
+    context = next((rest for label, _, rest in labelled if label == "Developer debug context"), "")
     user_code = _USER_CODE.search(text)
     return Break(
         frame=frame,
-        location=head["location"],
-        reason=lines[0].strip() if lines else "",
+        location=users_place(head["location"], "" if user_code is None else user_code["lines"]),
+        reason=reason,
         explanation=" ".join(rest for label, _, rest in labelled if label == "Explanation"),
         hints=tuple(rest for label, _, rest in labelled if label == "Hint"),
-        operator="",
+        # The backend says "<what was called> calls <operator>" here; it tells observers of a place only once.
+        operator=context.partition(" calls ")[0] if reason == TYPE else "",
         traceback="" if user_code is None else user_code["lines"].rstrip(),
     )
+
+
+def users_place(innermost: str, traceback: str) -> str:
+    """Return the innermost ``file:line`` of ``traceback`` outside of torch, else ``innermost``.
+
+    Some of torch's own Python is traced like the user's, as where a custom operator is called.
+    """
+    outside = [found for found in _PLACE.finditer(traceback) if not Path(found["file"]).is_relative_to(_TORCH)]
+    return f"{outside[-1]['file']}:{outside[-1]['line']}" if outside else innermost
 
 
 def _frame(metrics: dict[str, Any], breaks: list[Break]) -> Frame:

@@ -43,8 +43,8 @@ _FOUND = {
 class _Captured:
     """One graph while the program runs."""
 
-    kind: str = ""
-    frame: str = ""
+    kind: str
+    frame: str
     nodes: int = 0
     operators: dict[str, int] = field(default_factory=dict)
     code: str = ""
@@ -69,17 +69,15 @@ class Recorder:
         self._fallbacks: Counter[tuple[str, str]] = Counter()
         self._breaks: list[GraphBroke] = []
 
-    def captured(self, module: fx.GraphModule, kind: GraphKind, name: str) -> None:
+    def captured(self, module: fx.GraphModule | None, kind: GraphKind, name: str) -> None:
         """Take note of a graph that is about to be compiled."""
-        called = Counter(str(node.target) for node in module.graph.nodes if node.op == "call_function")
-        graph = _Captured(
-            kind=str(kind),
-            frame=frame_id(),
-            nodes=len(module.graph.nodes),
-            operators=dict(called.most_common()),
-            code=module.print_readable(print_output=False),
-            reproduction=reproduction(module, kind, name),
-        )
+        graph = _Captured(str(kind), frame_id())
+        if module is not None:
+            called = Counter(str(node.target) for node in module.graph.nodes if node.op == "call_function")
+            graph.nodes = len(module.graph.nodes)
+            graph.operators = dict(called.most_common())
+            graph.code = module.print_readable(print_output=False)
+            graph.reproduction = reproduction(module, kind, name)
         with self._lock:
             self._graphs[name] = self._current[threading.get_ident()] = graph
 
@@ -111,12 +109,6 @@ class Recorder:
         frames = self._trace.frames()
         with self._lock:
             failures = {frame.id: frame.error for frame in frames}
-            # A graph that PyTorch's own cache had is not captured: it was never traced.
-            known = self._graphs | {
-                record.graph_name: _Captured(nodes=record.graph_node_count)
-                for record in records
-                if record.graph_name not in self._graphs
-            }
             graphs = tuple(
                 _graph(
                     name,
@@ -125,10 +117,10 @@ class Recorder:
                     self._runs.get(name, []),
                     failures.get(captured.frame, ""),
                 )
-                for name, captured in known.items()
+                for name, captured in self._graphs.items()
             )
             fallbacks = tuple(Fallback(op, reason, calls) for (op, reason), calls in self._fallbacks.most_common())
-            breaks = _merged(self._trace.breaks, self._breaks)
+            breaks = _merged(self._trace, self._breaks)
             in_eager_mode = tuple(
                 Fallback(name, captured.fell_back.reason, 1)
                 for name, captured in self._graphs.items()
@@ -189,7 +181,7 @@ def _graph(
         name=name,
         kind=captured.kind,
         frame=captured.frame,
-        nodes=captured.nodes,
+        nodes=captured.nodes or (records[-1].graph_node_count if records else 0),
         operators=captured.operators,
         key=records[-1].graph_id if records else captured.compiled.key if captured.compiled else "",
         outcome=outcome,
@@ -202,16 +194,18 @@ def _graph(
     )
 
 
-def _merged(traced_breaks: list[Break], told: list[GraphBroke]) -> tuple[Break, ...]:
+def _merged(trace: DynamoTrace, told: list[GraphBroke]) -> tuple[Break, ...]:
     """Put what the backend knows of a break, its operator, to what Dynamo says of the same place."""
-    by_place = {event.location: event for event in told}
+    by_place = {trace.places.get(event.location, event.location): event for event in told}
     merged = [
-        replace(found, operator=by_place[found.location].op) if found.location in by_place else found
-        for found in traced_breaks
+        replace(found, operator=by_place[found.location].op)
+        if not found.operator and found.location in by_place
+        else found
+        for found in trace.breaks
     ]
-    places = {found.location for found in traced_breaks}
+    places = {found.location for found in trace.breaks}
     merged.extend(
-        Break("", event.location, event.reason, "", (), event.op, "") for event in told if event.location not in places
+        Break("", place, event.reason, "", (), event.op, "") for place, event in by_place.items() if place not in places
     )
     return tuple(merged)
 

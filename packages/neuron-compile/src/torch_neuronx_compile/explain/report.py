@@ -59,7 +59,8 @@ class Graph:
     """The :class:`Frame` that it is of."""
     nodes: int
     operators: dict[str, int]
-    """How often each operator is called, the most frequent first."""
+    """How often each operator is called, the most frequent first. Empty, like ``code`` and ``reproduction``, where a
+    cache of PyTorch's had the graph, which then is not traced."""
     key: str
     """Content key of the program; empty where it did not get so far."""
     outcome: str
@@ -140,10 +141,12 @@ class Explanation:
         return write(self, Path(path))
 
     def write_reproductions(self, folder: str | Path) -> list[Path]:
-        """Write each graph's reproduction as ``<graph>.py`` in ``folder`` and return the paths."""
+        """Write the reproduction of each graph that was traced as ``<graph>.py`` in ``folder``; return the paths."""
         directory = Path(folder)
         directory.mkdir(parents=True, exist_ok=True)
-        paths = [directory / f"{graph.name}.py" for graph in self.graphs]
-        for path, graph in zip(paths, self.graphs, strict=True):
-            path.write_text(graph.reproduction, encoding="utf-8")
+        paths = []
+        for graph in self.graphs:
+            if graph.reproduction:
+                paths.append(directory / f"{graph.name}.py")
+                paths[-1].write_text(graph.reproduction, encoding="utf-8")
         return paths

@@ -70,9 +70,12 @@ def _frame(frame: Frame) -> Iterator[str]:
 def _graph(graph: Graph) -> Iterator[str]:
     found = f" ({describe(graph.lookups)})" if graph.lookups else ""
     yield f"{graph.name}  {graph.kind}, frame {graph.frame}, {count(graph.nodes, 'node')}: {graph.outcome}{found}"
+    if not graph.code:
+        yield "     not traced: the cache that had it keeps no operators"
     named = [f"{name} x{number}" if number > 1 else name for name, number in graph.operators.items()]
     more = f", and {len(named) - _OPERATORS} more" if len(named) > _OPERATORS else ""
-    yield f"     {', '.join(named[:_OPERATORS])}{more}"
+    if named:
+        yield f"     {', '.join(named[:_OPERATORS])}{more}"
     yield f"     {', '.join(f'{stage} {seconds:.3f} s' for stage, seconds in graph.seconds.items())}; " + count(
         graph.runs, "run"
     )

@@ -20,6 +20,7 @@ from torch_neuronx_compile._compat import CannotBeCached, OutputCode, pickle_gra
 from torch_neuronx_compile.compile_only import ModalGraph
 from torch_neuronx_compile.compilers.select import Toolchain, toolchain
 from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
+from torch_neuronx_compile.explain.capture import captured
 from torch_neuronx_compile.loaded import bring, neff_of
 from torch_neuronx_compile.lowering.lower import fingerprints
 from torch_neuronx_compile.metrics import NeuronCompilationMetrics
@@ -133,6 +134,7 @@ def _restore(data: bytes) -> Graph:
     lowered, names = record.lowered, _names.get()
     name = lowered.unit.name if names is None else names.name(lowered.unit.kind)
     lowered = replace(lowered, unit=replace(lowered.unit, name=name))
+    captured(None, lowered.unit.kind, name)
     plugins.notify(CacheLookedUp(lowered.key, CacheLayer.TRACED, True, 0.0))
     if record.neff_key == _neff_key(lowered.key, tools) and not config.get(config.NEFF_DISABLE_CACHE):
         bring(lowered, tools, record.neff)
