@@ -5,6 +5,8 @@ torch 2.13.0:
 - ``ShortenTraceback``: the one exception base that Dynamo hands to the user as it is, without wrapping it.
 - ``aot_autograd``, ``min_cut_rematerialization_partition``: how every backend outside torch uses AOT Autograd.
 - ``assume_static_by_default`` is how an explicit ``dynamic=True`` shows: the backend is not told.
+- ``tracked_fakes``: how ``mark_dynamic`` shows, as a constraint; sizes that Dynamo varies by itself have none, or one
+  that only warns.
 - ``detect_fake_mode``: the fake mode of a graph under construction; passes compute metadata of new nodes with it.
 - ``free_unbacked_symbols``: which shapes of a graph depend on data.
 - ``invoke_subgraph``: what a region marked by ``nested_compile_region`` is in Dynamo's graph.
@@ -33,6 +35,7 @@ jaxlib 0.10.2:
   adds its own array type and 20 us.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from traceback import StackSummary
@@ -82,6 +85,7 @@ __all__ = [
     "free_unbacked_symbols",
     "graph_break",
     "invoke_subgraph",
+    "marked_dynamic",
     "min_cut_rematerialization_partition",
     "must_be_saved",
     "pickle_graph",
@@ -112,6 +116,16 @@ def wants_dynamic_shapes() -> bool:
     return not _dynamo_config.assume_static_by_default
 
 
+def marked_dynamic() -> str | None:
+    """Return the first input of the running compilation that the user marked as dynamic, as the program names it."""
+    translator = current_translator()
+    for tracked in () if translator is None else translator.output.tracked_fakes:
+        constraints = getattr(tracked.symbolic_context, "constraint_sizes", None) or ()
+        if any(constraint is not None and not getattr(constraint, "warn_only", False) for constraint in constraints):
+            return str(tracked.source.name)
+    return None
+
+
 class RetraceFrame(TensorifyScalarRestartAnalysis):
     """Raised by the backend: Dynamo traces the frame once more."""
 
@@ -132,6 +146,15 @@ def graph_break(gb_type: str, *, context: str, explanation: str, hints: list[str
 def first_fake_tensor_rule(applies: Callable[[Any], bool], rule: Callable[..., Any]) -> None:
     """Put a rule before all others that fake tensors have; it may leave a call to them with ``NotImplemented``."""
     op_implementations_checks.insert(0, (applies, rule))
+
+
+def inside_another_rule() -> bool:
+    """Return whether the operator that fake tensors evaluate is a step of how they evaluate another one."""
+    depth, frame = 0, sys._getframe(1)
+    while frame is not None and depth < 2:
+        depth += frame.f_code is FakeTensorMode._dispatch_impl.__code__
+        frame = frame.f_back  # type: ignore[assignment]
+    return depth == 2
 
 
 def clear_fake_tensor_cache() -> None:

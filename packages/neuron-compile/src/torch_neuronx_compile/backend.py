@@ -58,7 +58,7 @@ def neuron(
         chosen = read_options(mode, options, others)
         names = GraphNames(in_force(chosen).model_name or get_model_name())
         toolchain(chosen)  # what cannot be used is refused before anything is traced
-        check_static()
+        check_static(inputs)
         check_no_nested_regions(module)
         specialise(inputs)
         device = device_of(inputs)

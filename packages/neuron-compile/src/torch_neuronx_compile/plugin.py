@@ -15,3 +15,11 @@ def torch_neuronx_register_compilers() -> "list[Compiler]":
     from torch_neuronx_compile.compilers.neuronx_cc.compiler import NeuronxCompiler
 
     return [EmulatorCompiler(), NeuronxCompiler()]
+
+
+@hookimpl
+def torch_neuronx_device_opened() -> None:
+    """Let ``torch.compile`` without a backend compile for the device."""
+    from torch_neuronx_compile.capture.default_backend import become_default
+
+    become_default()

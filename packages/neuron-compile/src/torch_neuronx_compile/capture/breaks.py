@@ -71,6 +71,16 @@ def install(backend: Callable[..., Any], claim: Claim = lambda args, kwargs: Tru
     _claims[backend] = claim
 
 
+def begin(backend: Callable[..., Any], claim: Claim) -> None:
+    """Install the rule for ``backend`` while it compiles; the first time, raises what makes Dynamo trace once more."""
+    if backend in _claims:
+        return
+    install(backend, claim)
+    clear_fake_tensor_cache()
+    if current_translator() is not None:
+        raise RetraceFrame(restart_reason="the trace was made without the rule for graph breaks")
+
+
 @contextmanager
 def handing_over(module: fx.GraphModule) -> Iterator[None]:
     """Surround the compilation of Dynamo's graph ``module``.
@@ -145,7 +155,10 @@ def _applies(op: OpOverload) -> bool:
 
 def _rule(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     claim, translator = _claim(), current_translator()
-    if claim is None or translator is None or not claim(args, kwargs):
+    if claim is None or translator is None:
+        return NotImplemented
+    if not claim(args, kwargs):
+        _Cached.stale = _Cached.stale or may_break(op)
         return NotImplemented
     node = _current_node(translator)
     if learned.anything():

@@ -5,17 +5,26 @@ from typing import Any
 
 import torch
 
-from torch_neuronx_compile._compat import wants_dynamic_shapes
+from torch_neuronx_compile._compat import free_unbacked_symbols, marked_dynamic, wants_dynamic_shapes
 from torch_neuronx_compile.errors import StaticShapeError
 
 
-def check_static() -> None:
-    """Raise :class:`StaticShapeError` if the compilation was asked for with ``dynamic=True``."""
+def check_static(inputs: Sequence[Any] = ()) -> None:
+    """Raise :class:`StaticShapeError` if a range of shapes was asked for, by any of PyTorch's three ways."""
     if wants_dynamic_shapes():
-        raise StaticShapeError(
-            "torch.compile(backend='neuron') was called with dynamic=True, and a NEFF has static shapes. Leave dynamic "
-            "out: each new shape then compiles once. To compile less often, pad inputs to a few shapes."
-        )
+        raise _refusal("torch.compile(backend='neuron') was called with dynamic=True")
+    if any(isinstance(value, torch.Tensor | torch.SymInt) and free_unbacked_symbols(value) for value in inputs):
+        raise _refusal("shapes_spec, or mark_unbacked, leaves a size of an input open")
+    marked = marked_dynamic()
+    if marked is not None:
+        raise _refusal(f"mark_dynamic, or shapes_spec, was applied to the input {marked}")
+
+
+def _refusal(what: str) -> StaticShapeError:
+    return StaticShapeError(
+        f"{what}, and a NEFF has static shapes. Leave it out: each new shape then compiles once. To compile less "
+        "often, pad inputs to a few shapes."
+    )
 
 
 def specialise(inputs: Sequence[Any]) -> None:

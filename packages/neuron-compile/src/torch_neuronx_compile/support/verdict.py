@@ -9,6 +9,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from torch_neuronx_compile import ops
+from torch_neuronx_compile._compat import inside_another_rule
 from torch_neuronx_compile.support.limits import bind, is_limited, over_limit
 from torch_neuronx_compile.support.table import Support, changed_by_plugins, dispatcher_name, shipped
 
@@ -20,7 +21,12 @@ _TORCHS_OWN = ("aten", "prims", "prim", ops.NAMESPACE)
 
 def why_not(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
     """Return why this call, of fake tensors, cannot be compiled, or ``None`` if nothing is known against it."""
-    return _by_values(op, args, kwargs) or over_limit(op, args, kwargs) or _by_table(op, args, kwargs)
+    known = _by_values(op, args, kwargs) or over_limit(op, args, kwargs)
+    if known is not None:
+        return known
+    told = _by_table(op, args, kwargs)
+    # Fake tensors evaluate some operators by others; a compiled graph holds the operator, not their steps.
+    return None if told is None or inside_another_rule() else told
 
 
 def may_break(op: OpOverload) -> bool:
