@@ -60,6 +60,11 @@ class XlaExecutable(Executable):
         """Inputs, then outputs."""
         return self._tensors
 
+    @property
+    def temporary_bytes(self) -> int:
+        """Memory that XLA takes during a call beside inputs and outputs."""
+        return int(self._loaded.get_compiled_memory_stats().temp_size_in_bytes)
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run on tensors of the executable's core; shapes and dtypes are the caller's promise."""
         run = self._run
