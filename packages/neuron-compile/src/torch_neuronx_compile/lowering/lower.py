@@ -13,7 +13,6 @@ from torch_neuronx_compile import ops
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
 from torch_neuronx_compile.lowering.hlo_store import find_or_lower
-from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.progress import shown
 from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
@@ -55,6 +54,8 @@ def lower_graph(graph: fx.Graph, child: Caller) -> bytes:
 
 def task_arguments(graph: fx.Graph) -> dict[str, Any]:
     """Return what the worker's tasks in ``worker.lower`` take; raises :class:`WorkerError`."""
+    from torch_neuronx_compile.lowering.importer import import_graph  # torch-mlir takes half a second
+
     external, used = _external(graph), _registered(graph)
     try:
         module = import_graph(graph)

@@ -1,11 +1,7 @@
 """A graph as each stage saw it, for people: the files of :mod:`torch_neuronx_compile.artifacts`."""
 
-from torch_mlir import ir
-from torch_mlir.dialects import torch as torch_dialect
-
 from torch_neuronx import config
 from torch_neuronx_compile.artifacts import Stage, keep, wanted
-from torch_neuronx_compile.lowering.importer import import_graph
 from torch_neuronx_compile.lowering.lower import task_arguments
 from torch_neuronx_compile.unit import LoweredProgram
 from torch_neuronx_compile.worker.client import worker
@@ -15,6 +11,8 @@ def show_stages(lowered: LoweredProgram) -> None:
     """Write the FX graph, the module in the torch dialect and the StableHLO program, if artifacts are wanted."""
     if not wanted():
         return
+    from torch_neuronx_compile.lowering.importer import import_graph  # torch-mlir takes half a second
+
     unit = lowered.unit
     keep(Stage.FX, unit.name, lambda: f"{unit.graph}\n")
     keep(Stage.TORCH, unit.name, lambda: torch_text(import_graph(unit.graph)))
@@ -23,6 +21,9 @@ def show_stages(lowered: LoweredProgram) -> None:
 
 def torch_text(module: bytes) -> str:
     """Return a module in the torch dialect as text, with the lines of the user's program as locations."""
+    from torch_mlir import ir
+    from torch_mlir.dialects import torch as torch_dialect
+
     context = ir.Context()
     torch_dialect.register_dialect(context)
     with context:
