@@ -9,7 +9,7 @@ from typing import Any
 from torch_neuronx_compile.worker.child import TIME_LIMIT, Worker
 
 SIZE = max(1, min(2, len(os.sched_getaffinity(0))))
-"""Workers of a process at most: as many as its processors, and two, for each takes 200 MB."""
+"""Workers of a process at most: as many as its processors, and two, for each takes 170 MB."""
 
 PRELOAD = ("torch_neuronx_compile.worker.lower", "torch_neuronx_compile.compilers.emulator.xla")
 """What a worker that is started early imports: the tasks that every graph needs."""
