@@ -14,7 +14,7 @@ MODULES = {
     "nki": "torch_neuronx_nki.api",
     "nki.language": "torch_neuronx_nki.language",
     "nki.isa": "torch_neuronx_nki.isa",
-    "nki.isa.constants": "torch_neuronx_nki.engines",
+    "nki.isa.constants": "torch_neuronx_nki.isa.constants",
     "nki.collectives": "torch_neuronx_nki.collectives",
     "nki.typing": "torch_neuronx_nki.typing",
     "nki.simulator": "torch_neuronx_nki.jit",

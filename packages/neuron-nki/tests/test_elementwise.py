@@ -202,6 +202,16 @@ def test_predicated_copies_leave_the_rest(kind: str, reverse: bool, scalar: bool
     assert_same(got, np.where(chosen, NUMPY[kind](0.5) if scalar else x, before).astype(NUMPY[kind]))
 
 
+def test_the_smallest_float_as_kernels_write_it() -> None:
+    def body(dst: Any) -> None:
+        nisa.memset(dst[:, 0:1], -3.4028235e38)
+        nisa.tensor_scalar(dst[:, 1:2], dst[:, 0:1], nl.maximum, -3.4028235e38)
+        nisa.affine_select(dst[:, 2:3], [[1, 1]], 0, dst[:, 0:1], -3.4028235e38, offset=1)
+
+    got = execute(body, out=((2, 3), "float32"))
+    assert (got == np.finfo(np.float32).min).all()
+
+
 def test_reciprocal() -> None:
     x = data((64, 5), "float32", 13) + 2
     assert_close(execute(nisa.reciprocal, x, out=((64, 5), "bfloat16")), rounded(1 / wide(x), "bfloat16"))

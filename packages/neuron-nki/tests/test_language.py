@@ -1,5 +1,6 @@
 """Functions of nki.language: tiles by value, composites, loops, constants."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -256,5 +257,22 @@ def test_a_base_class_for_what_kernels_carry() -> None:
         return out
 
     assert kernel(torch.ones(2, 2), Sizes()).shape == (4, 2)
+
+    class Range(Sizes):
+        start: int
+        stop: int = 9
+
+    @dataclasses.dataclass
+    class Plain(nl.NKIObject):
+        first = None
+        second = 2
+
+    assert Plain(first=1) == Plain(1, 2)
+    made = Range(start=3)
+    assert (made.start, made.stop, made.rows) == (3, 9, 4)
+    assert Range(5, 1, stop=2).stop == 2
+    for call in (lambda: Range(), lambda: Range(1, 2, 3, 4), lambda: Range(1, end=2), lambda: Range(1, rows=2)):
+        with pytest.raises(TypeError, match="Range"):
+            call()
     assert math.isclose(rounded(0.1, "bfloat16"), 0.1, rel_tol=1e-2)
     assert wide(np.float32([1])).dtype == np.float64

@@ -1,12 +1,5 @@
 """``nki.isa``: the instructions. The first argument is where the result goes."""
 
-from torch_neuronx_nki.engines import DgeMode as dge_mode
-from torch_neuronx_nki.engines import DmaEngine as dma_engine
-from torch_neuronx_nki.engines import Engine as engine
-from torch_neuronx_nki.engines import MatmulPerfMode as matmul_perf_mode
-from torch_neuronx_nki.engines import NcVersion as nc_version
-from torch_neuronx_nki.engines import OobMode as oob_mode
-from torch_neuronx_nki.engines import ReduceCmd as reduce_cmd
 from torch_neuronx_nki.errors import NkiValidationError
 from torch_neuronx_nki.isa.activations import (
     activate2,
@@ -19,6 +12,15 @@ from torch_neuronx_nki.isa.activations import (
     tensor_scalar_reduce,
 )
 from torch_neuronx_nki.isa.composed import composed
+from torch_neuronx_nki.isa.constants import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
 from torch_neuronx_nki.isa.cores import core_barrier, sendrecv
 from torch_neuronx_nki.isa.dma import dma_compute, dma_copy, dma_transpose
 from torch_neuronx_nki.isa.elementwise import (

@@ -79,9 +79,9 @@ def _memset(check: Checker, dst: Any, value: Any, engine: Engine) -> Plan:
         whole, codec = torch.tensor(int(value)), dst.codec
         return Plan(lambda out: arithmetic.save_integers(out, whole, codec), ran)
     filled = torch.empty(1, dtype=dst.codec.carrier)
-    dst.codec.save(filled, torch.tensor([float(value)]))
+    dst.codec.save(filled, torch.tensor([arithmetic.single(value)]))
     if dst.codec.native:
-        constant = float(value)
+        constant = arithmetic.single(value)
         return Plan(lambda out: out.fill_(constant), ran)
     return Plan(lambda out: out.copy_(filled), ran)
 
@@ -291,7 +291,7 @@ def _tensor_copy_predicated(check: Checker, dst: Any, src: Any, predicate: Any, 
         if isinstance(values, torch.Tensor):
             out.copy_(torch.where(where, values.reshape(shape), out))
         else:
-            save(out, torch.where(where, float(values), load(out)))
+            save(out, torch.where(where, arithmetic.single(values), load(out)))
 
     return Plan(run, Engine.vector, updates=("dst",))
 

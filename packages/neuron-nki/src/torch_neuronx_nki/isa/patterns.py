@@ -11,6 +11,7 @@ from torch_neuronx_nki.engines import Engine
 from torch_neuronx_nki.issue import Plan, issue, opcode
 from torch_neuronx_nki.ops import Operator
 from torch_neuronx_nki.simulator import positions
+from torch_neuronx_nki.simulator.arithmetic import single
 from torch_neuronx_nki.targets import QUADRANT
 from torch_neuronx_nki.tensors import NkiTensor
 
@@ -81,7 +82,7 @@ def _affine_select(
     _pattern(check, pattern, dst)
     values = positions.affine(pattern, dst.shape[0], channel_multiplier)
     compute, shape, target = cmp_op.into, on_true_tile.shape, dst.shape
-    load, save, other = on_true_tile.codec.load, dst.codec.save, float(on_false_value)
+    load, save, other = on_true_tile.codec.load, dst.codec.save, single(on_false_value)
 
     def run(out: torch.Tensor, x: torch.Tensor, start: Any) -> None:
         chosen = compute(values + int(start), 0).reshape(shape)

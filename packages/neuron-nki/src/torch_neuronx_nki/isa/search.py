@@ -9,6 +9,7 @@ from torch_neuronx_nki.checks import ON_CHIP, SBUF, Checker, free
 from torch_neuronx_nki.engines import Engine
 from torch_neuronx_nki.issue import Plan, issue, opcode
 from torch_neuronx_nki.simulator import finding
+from torch_neuronx_nki.simulator.arithmetic import single
 from torch_neuronx_nki.tensors import NkiTensor
 
 _INDEX = (dtypes.uint16, dtypes.uint32)
@@ -86,7 +87,7 @@ def _nc_match_replace8(check: Checker, dst: Any, data: Any, vals: Any, dst_idx: 
     def run(out: torch.Tensor, x: torch.Tensor, values: torch.Tensor, index: torch.Tensor | None) -> None:
         flat = load(x).reshape(partitions, -1)
         found = finding.places(flat, load_vals(values).reshape(partitions, 8), last_slot_first=True)
-        save(out, finding.replaced(flat, found, imm).reshape(target))
+        save(out, finding.replaced(flat, found, single(imm)).reshape(target))
         if index is not None:
             all_ones = 0xFFFF if index.dtype is torch.uint16 else 0xFFFFFFFF
             index.copy_(torch.where(found < 0, all_ones, found).reshape(index.shape))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 from torch_neuronx_nki import targets
@@ -166,4 +167,35 @@ def _of(buffer: Any) -> Buffer:
 
 
 class NKIObject:
-    """Base of classes whose objects a kernel takes or makes."""
+    """Base of classes whose objects kernels carry.
+
+    Without a constructor of its own, a class takes its annotated names, in order or as keywords; class attributes are
+    defaults. A plain attribute counts as annotated, for ``dataclasses.dataclass`` too: the vendor's front end, which
+    reads the source, makes no difference.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = dict(vars(cls).get("__annotations__", {}))
+        for name, value in vars(cls).items():
+            plain = value is None or isinstance(value, bool | int | float | str | tuple | Enum)
+            if plain and not name.startswith("_") and name not in own:
+                own[name] = Any
+        cls.__annotations__ = own
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        names: dict[str, None] = {}
+        for kind in reversed(type(self).__mro__):
+            names.update(dict.fromkeys(vars(kind).get("__annotations__", ())))
+        if len(args) > len(names):
+            raise TypeError(f"{type(self).__name__} takes {len(names)} values, got {len(args)}.")
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names or name in given:
+                raise TypeError(f"{type(self).__name__} takes {', '.join(names)}, each once, not {name!r}.")
+            given[name] = value
+        missing = [name for name in names if name not in given and not hasattr(type(self), name)]
+        if missing:
+            raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}.")
+        for name, value in given.items():
+            setattr(self, name, value)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 
 from torch_neuronx_nki.dtypes import Codec
@@ -26,6 +27,11 @@ def keep(values: torch.Tensor) -> torch.Tensor:
     return values
 
 
+def single(value: Any) -> float:
+    """Return a number rounded to float32: -3.4028235e38, as kernels write its smallest, is beyond it in float64."""
+    return float(np.float32(value))
+
+
 @lru_cache(4096)
 def _number(value: float, _sign: bool) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float32)
@@ -33,7 +39,7 @@ def _number(value: float, _sign: bool) -> torch.Tensor:
 
 def number(value: Any) -> torch.Tensor:
     """Return a number as float32 tensor without dimensions; the caller does not write to it."""
-    value = float(value)
+    value = single(value)
     return _number(value, str(value)[0] == "-")
 
 
