@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 from torch_neuronx.hookspecs import hookimpl
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch_neuronx.compilers import Compiler
+    from torch_neuronx.op_status import OpRecord
 
 
 @hookimpl
@@ -15,6 +18,14 @@ def torch_neuronx_register_compilers() -> "list[Compiler]":
     from torch_neuronx_compile.compilers.neuronx_cc.compiler import NeuronxCompiler
 
     return [EmulatorCompiler(), NeuronxCompiler()]
+
+
+@hookimpl
+def torch_neuronx_op_statuses() -> "Mapping[str, OpRecord] | None":
+    """Add to the core's table what compiled graphs do with each operator."""
+    from torch_neuronx_compile.support.statuses import live_table
+
+    return live_table()
 
 
 @hookimpl

@@ -21,3 +21,5 @@ class OpRecord:
 
     status: OpStatus
     reason: str = ""
+    breaks: str | None = None
+    """Why, or when, a call of it breaks a compiled graph; empty: it does not, ``None``: nobody has tried."""

@@ -67,12 +67,15 @@ def ops(
     status: Annotated[
         OpStatus | None, typer.Option("--status", help="Only operators of this status.", show_default=False)
     ] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="Show what torch.compile does with them: compile, or break the graph.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what the target does with each ATen operator, and why."""
     from torch_neuronx.cli.operators import run
 
-    raise typer.Exit(run(pattern=pattern, status=status, as_json=as_json))
+    raise typer.Exit(run(pattern=pattern, status=status, compiled=compiled, as_json=as_json))
 
 
 @app.command()

@@ -18,14 +18,29 @@ def search(table: Mapping[str, OpRecord], pattern: str, status: OpStatus | None)
     }
 
 
-def run(*, pattern: str, status: OpStatus | None, as_json: bool) -> int:
-    """Print the records; return 1 if there are none."""
+def run(*, pattern: str, status: OpStatus | None, compiled: bool, as_json: bool) -> int:
+    """Print the records, for compiled graphs with ``compiled``; return 1 if there are none."""
     found = search(current_table(), pattern, status)
-    rows = [{"name": name, "status": r.status.value, "reason": r.reason} for name, r in found.items()]
+    rows = [_compiled_row(name, r) if compiled else _eager_row(name, r) for name, r in found.items()]
     if as_json:
         print_json(rows)
     elif rows:
-        print_rows(rows, ["name", "status", "reason"])
+        print_rows(rows, list(rows[0]))
     if not rows:
         print_error(f"No operator matches {pattern!r}{f' with status {status.value}' if status else ''}.")
     return 0 if rows else 1
+
+
+def _eager_row(name: str, record: OpRecord) -> dict[str, str]:
+    return {"name": name, "status": record.status.value, "reason": record.reason}
+
+
+def _compiled_row(name: str, record: OpRecord) -> dict[str, str]:
+    """Say what a compiled graph does with the operator: compile it, break there, or find out."""
+    match record.breaks:
+        case None:
+            return {"name": name, "compiled": "unknown", "reason": "not tried; a graph that holds it finds out"}
+        case "":
+            return {"name": name, "compiled": "compiled", "reason": ""}
+        case reason:
+            return {"name": name, "compiled": "breaks", "reason": reason}
