@@ -329,6 +329,24 @@ def nonzero_static(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return scatter_rows(filled, where, torch.stack(axes, 1))
 
 
+def slice_scatter(
+    self: Tensor, src: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    """Decompose into a concatenation, with a step into a scatter of rows."""
+    dim %= self.dim()
+    first, last, step = slice(start, end, step).indices(self.shape[dim])
+    count = len(range(first, last, step))
+    if count == 0 or self.numel() == 0:
+        return self.clone()
+    src = src.expand([*self.shape[:dim], count, *self.shape[dim + 1 :]]).to(self.dtype)
+    if step != 1:
+        where = torch.arange(first, last, step, device=self.device)
+        return scatter_rows(self.movedim(dim, 0), where, src.movedim(dim, 0)).movedim(0, dim)
+    after = first + count
+    parts = [self.narrow(dim, 0, first), src, self.narrow(dim, after, self.shape[dim] - after)]
+    return torch.cat([part for part in parts if part.numel()], dim)
+
+
 def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Decompose into a gather of overlapping slices."""
     if self.dim() == 0:
@@ -389,6 +407,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.replication_pad2d_backward.default: replication_pad_backward,
     aten.replication_pad3d_backward.default: replication_pad_backward,
     aten.nonzero_static.default: nonzero_static,
+    aten.slice_scatter.default: slice_scatter,
     aten.unfold.default: unfold,
     aten.unfold_copy.default: unfold,
     aten.diagonal_scatter.default: diagonal_scatter,

@@ -1,4 +1,4 @@
-"""Histograms and reductions by segment."""
+"""Histograms, reductions by segment, and reductions of scalars, at which torch-mlir aborts."""
 
 import builtins
 from collections.abc import Callable, Sequence
@@ -220,7 +220,27 @@ def segment_reduce_backward(
     return torch.where(outside, share, 0.0).reshape(data.shape)
 
 
+def extreme_of_scalar(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+    """Decompose a scalar's ``amax`` or ``amin``; for other tensors torch-mlir has a conversion."""
+    return self.clone() if self.dim() == 0 else NotImplemented
+
+
+def sum_of_scalar(
+    self: Tensor, dim: Sequence[int] | int | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Decompose a scalar's sum, mean or product; for other tensors torch-mlir has a conversion."""
+    if self.dim() != 0:
+        return NotImplemented
+    whole = not (self.is_floating_point() or self.is_complex())
+    return self.to(dtype or (torch.int64 if whole else self.dtype), copy=True)
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.amax.default: extreme_of_scalar,
+    aten.amin.default: extreme_of_scalar,
+    aten.sum.dim_IntList: sum_of_scalar,
+    aten.mean.dim: sum_of_scalar,
+    aten.prod.dim_int: sum_of_scalar,
     aten.histc.default: histc,
     aten.histogram.bin_ct: histogram,
     aten.histogram.bins_tensor: histogram_of_edges,
