@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import torch
 from torch._ops import OpOverload
 
 from torch_neuronx import plugins
@@ -43,6 +44,8 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
         statistics,
     ):
         table |= module.DECOMPOSITIONS
+    # torch makes it of an empty tensor, which is made of full where memory is never left as it was found.
+    table.pop(torch.ops.aten.full.default, None)
     return table
 
 
