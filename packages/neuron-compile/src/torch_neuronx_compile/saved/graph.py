@@ -104,7 +104,8 @@ def named_by(names: GraphNames) -> Iterator[None]:
 
 
 def _record(graph: Graph) -> GraphRecord:
-    eager, compiled = None, graph
+    eager: bytes | None = None
+    compiled: Graph | None = graph
     if isinstance(graph, GraphWithFallback):
         eager, compiled = pickle_graph(graph.eager.module), graph.compiled
     if not isinstance(compiled, ModalGraph):
