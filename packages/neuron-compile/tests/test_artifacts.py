@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torch_neuronx import neff
+from torch_neuronx import config, neff
 from torch_neuronx.compilers import CompileRequest
 from torch_neuronx.errors import NEFFCompilationError, NEFFExecutionError
 from torch_neuronx.runtimes.select import select_runtime
@@ -82,7 +82,7 @@ def test_the_lines_of_the_program_are_in_the_modules_and_not_in_the_key(
         text = artifact(tmp_path, stage).read_text()
         for line in (2, 3):
             assert f'"{__file__}":{function.co_firstlineno + line}' in text
-    calls = [line for line in artifact(tmp_path, "stablehlo").read_text().splitlines() if "@AwsNeuronErf" in line]
+    calls = [line for line in artifact(tmp_path, "stablehlo").read_text().splitlines() if "custom_call" in line]
     assert calls
     assert all("loc(#loc" in line and "loc(#loc)" not in line for line in calls)
     (packed,) = (neff.unpack(path.read_bytes()) for path in (tmp_path / "neff").rglob("*.neff"))
@@ -120,7 +120,7 @@ def run(*arguments: str, **variables: str | None) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_the_default_directory_is_new_closed_and_used_on_demand() -> None:
+def test_the_default_directory_is_new_and_closed() -> None:
     root, files = run(TORCH_NEURONX_DEBUG_DIR=None, TORCH_NEURONX_PRESERVE_COMPILATION_ARTIFACTS="1")
     folder = Path(root.split()[0])
     try:
@@ -129,10 +129,14 @@ def test_the_default_directory_is_new_closed_and_used_on_demand() -> None:
         assert (folder / "neff").is_dir()
     finally:
         shutil.rmtree(folder)
-    other, nothing = run(TORCH_NEURONX_DEBUG_DIR=None)
-    assert other.split()[0] != str(folder)
-    assert other.split()[1] == "none"
-    assert not nothing
+    assert folder != config.get(config.DEBUG_DIR, {})  # this process's
+
+
+def test_nothing_is_written_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_NEURONX_DEBUG_DIR")
+    bias = next(BIASES)
+    compiled(lambda x: x * 1.5 + bias)(torch.ones(2, device="neuron"))
+    assert not config.get(config.DEBUG_DIR).exists()
 
 
 def test_what_was_written_is_removed_at_exit_and_nothing_else(tmp_path: Path) -> None:
