@@ -581,9 +581,10 @@ NEFF_LOCAL_CACHE_DIR = _declare(
         "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR",
         PATH,
         Path("/tmp/local_cache"),
-        "Local directory of file locks and scratch files. Must be on a local POSIX file system.",
+        "Local directory of file locks, scratch files and what was seen not to lower. Must be on a local POSIX file "
+        "system.",
         Kind.CACHING,
-        honoured_by=(_CACHE,),
+        honoured_by=(_CACHE, _COMPILE),
     )
 )
 NEFF_CACHE_LOCK_TIMEOUT = _declare(

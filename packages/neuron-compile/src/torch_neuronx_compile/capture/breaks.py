@@ -197,7 +197,8 @@ def _why_not_node(node: fx.Node | None) -> str | None:
         return None
     if isinstance(node.target, (OpOverload, OpOverloadPacket)):
         target = node.target
-        overloads = [target] if isinstance(target, OpOverload) else [getattr(target, o) for o in target.overloads()]
+        names = [] if isinstance(target, OpOverload) else target.overloads()  # type: ignore[no-untyped-call]
+        overloads = [getattr(target, name) for name in names] or [target]
         reasons = [foreign(overload) for overload in overloads]
         if reasons and None not in reasons:
             return reasons[0]
