@@ -23,9 +23,10 @@ MODULES = {
 
 LEGACY_MODULES = {
     "neuronxcc": "torch_neuronx_nki.dialect_01.package",
-    "neuronxcc.nki": "torch_neuronx_nki.dialect_01",
+    "neuronxcc.nki": "torch_neuronx_nki.dialect_01.api",
     "neuronxcc.nki.language": "torch_neuronx_nki.dialect_01.language",
     "neuronxcc.nki.isa": "torch_neuronx_nki.dialect_01.isa",
+    "neuronxcc.nki.compiler": "torch_neuronx_nki.dialect_01.compiler",
     "neuronxcc.nki.typing": "torch_neuronx_nki.typing",
 }
 """The same for the first dialect."""
