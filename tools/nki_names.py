@@ -156,7 +156,7 @@ def page() -> str:
         "<!-- made by tools/nki_names.py -->",
         "",
         f"Every instruction also checks {', '.join(f'`{rule}`' for rule in EVERY_INSTRUCTION)}.",
-        "`torch_neuronx_nki.rules` says what each rule asks; the error names its rule: `NkiValidationError.rule`.",
+        "The last table says what each rule asks; the error names its rule: `NkiValidationError.rule`.",
     ]
     table = list(rows())
     for section, title in TITLES.items():
@@ -173,6 +173,10 @@ def page() -> str:
             tests = ", ".join(file.removeprefix("test_").removesuffix(".py") for file in files[:3])
             line = f"| `{name}` | {'yes' if is_there else 'no'} | {tests} |"
             lines.append(line + (f" {', '.join(own)} |" if with_rules else ""))
+    from torch_neuronx_nki.rules import RULES
+
+    lines += ["", "## Rules", "", "| rule | asks |", "|---|---|"]
+    lines += [f"| `{rule.id}` | {rule.says} |" for rule in RULES.values()]
     return "\n".join(lines) + "\n"
 
 
