@@ -9,8 +9,8 @@ import torch
 
 from tools.lowering._compat import op_db
 from tools.lowering.one_graph import in_one_graph
+from tools.lowering.tolerances import tolerance_of
 from tools.opinfo.entries import ADAPTED, FACTORIES, UNINITIALIZED
-from tools.opinfo.tolerances import TOLERANCES
 from torch_neuronx.testing.compare import CpuRunError, Values, compare_with_cpu
 from torch_neuronx_compile.errors import GraphCompilationError
 
@@ -64,7 +64,7 @@ def _compare_sample(entry: Any, sample: Any, gradient: bool, result: LoweringRes
     args, kwargs = (sample.input, *sample.args), sample.kwargs
     if entry.name in FACTORIES and not any(isinstance(leaf, torch.Tensor) for leaf in args):
         kwargs = {"device": "cpu", **kwargs}
-    tolerance = TOLERANCES.get((entry.name, result.dtype))
+    tolerance = tolerance_of(result.entry, result.dtype)
     try:
         found = compare_with_cpu(
             in_one_graph(ADAPTED.get(entry.name, _as_it_is)(entry.op)),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tools.lowering.tolerances import PATTERNS
 from tools.opinfo.result_files import ABOUT, read_results, result_file
 
 ORDER = ("float32", "bfloat16", "float16", "int32", "int64", "bool")
@@ -107,6 +108,11 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapp
     yield "standard StableHLO and the custom calls that neuronx-cc documents; nothing calls back into ATen. An entry"
     yield "counts as lowered if every sample that runs on the CPU lowers and agrees within the tolerances of"
     yield "`torch.testing.assert_close`."
+    yield ""
+    yield "Compared less tightly, in float32:"
+    yield ""
+    for pattern, tolerance in PATTERNS:
+        yield f"- `{pattern}`: rtol {tolerance.rtol:g}, atol {tolerance.atol:g}; {tolerance.reason}"
     yield ""
     yield "| dtype | samples of an entry | entries | lowered | with other results | samples | agree | gradients |"
     yield "|---|---|---|---|---|---|---|---|"

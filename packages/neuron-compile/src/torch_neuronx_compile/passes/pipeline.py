@@ -14,6 +14,7 @@ from torch_neuronx_compile.passes.outputs import strip_outputs
 from torch_neuronx_compile.passes.pooling import set_default_strides
 from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operators
 from torch_neuronx_compile.passes.symbols import data_dependent, specialise
+from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
 from torch_neuronx_compile.unit import CompilationUnit, GraphKind, TensorSpec
 
 
@@ -37,6 +38,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         raise failed(name, graph, "the check of its shapes", reason, node=dependent)
     specialise(graph)
     set_default_strides(graph)
+    fill_uninitialized(graph)
     fill_empty(graph)
     outputs = strip_outputs(graph)
     results = tuple(_spec(node) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]

@@ -13,6 +13,7 @@ _LINEAR_ALGEBRA = (
 
 _SPECIAL = (
     "lgamma", "digamma", "polygamma", "special_zeta", "special_zeta.self_scalar", "special_zeta.other_scalar", "erfinv",
+    "erfc",
     "special_erfcx", "special_log_ndtr", "special_ndtri", "igamma", "igammac", "i0", "special_i0e", "special_i1",
     "special_i1e", "special_modified_bessel_k0", "special_modified_bessel_k1", "special_scaled_modified_bessel_k0",
     "special_scaled_modified_bessel_k1", "special_bessel_j0", "special_bessel_j1", "special_bessel_y0",

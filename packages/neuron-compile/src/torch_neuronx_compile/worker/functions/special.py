@@ -125,6 +125,11 @@ def erfinv(self: Array) -> Array:
     return lax.erf_inv(_float(self))
 
 
+def erfc(self: Array) -> Array:
+    """Complementary error function."""
+    return lax.erfc(_float(self))
+
+
 _ERFC_P = (
     2.46196981473530512524e-10, 5.64189564831068821977e-1, 7.46321056442269912687, 4.86371970985681366614e1,
     1.96520832956077098242e2, 5.26445194995477358631e2, 9.34528527171957607540e2, 1.02755188689515710272e3,

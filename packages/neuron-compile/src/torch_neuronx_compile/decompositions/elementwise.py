@@ -1,0 +1,196 @@
+"""Elementwise operators that torch-mlir lacks or gets wrong for operands of different shapes.
+
+Each is exact, or has the rounding of the operators that it consists of.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+
+def _numbers(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring two tensors to one shape and one dtype."""
+    dtype = torch.result_type(self, other)
+    left, right = torch.broadcast_tensors(self.to(dtype), other.to(dtype))
+    return left, right
+
+
+def fmax(self: Tensor, other: Tensor) -> Tensor:
+    """Take the larger, or the one that is not NaN."""
+    a, b = _numbers(self, other)
+    if not a.is_floating_point():
+        return torch.maximum(a, b)
+    return torch.where(torch.isnan(b) | (a >= b), a, b)
+
+
+def fmin(self: Tensor, other: Tensor) -> Tensor:
+    """Take the smaller, or the one that is not NaN."""
+    a, b = _numbers(self, other)
+    if not a.is_floating_point():
+        return torch.minimum(a, b)
+    return torch.where(torch.isnan(b) | (a <= b), a, b)
+
+
+def remainder(self: Tensor, other: Tensor) -> Tensor:
+    """Take the remainder with the sign of the divisor: that of :func:`torch.fmod`, moved once."""
+    a, b = _numbers(self, other)
+    rest = torch.fmod(a, b)
+    return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+def remainder_scalar(self: Tensor, other: float) -> Tensor:
+    """Take the remainder by a number."""
+    dtype = torch.result_type(self, other)
+    return remainder(self.to(dtype), torch.full((), other, dtype=dtype, device=self.device))
+
+
+def remainder_scalar_tensor(self: float, other: Tensor) -> Tensor:
+    """Take the remainder of a number."""
+    dtype = torch.result_type(self, other)
+    return remainder(torch.full((), self, dtype=dtype, device=other.device), other.to(dtype))
+
+
+def clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = None) -> Tensor:
+    """Clamp between tensors of any shapes that broadcast; NaN in any of them wins."""
+    result = self
+    if min is not None:
+        result = torch.maximum(*_numbers(result, min))
+    if max is not None:
+        result = torch.minimum(*_numbers(result, max))
+    return result
+
+
+def clamp_min_tensor(self: Tensor, min: Tensor) -> Tensor:
+    """Clamp from below."""
+    return clamp_tensor(self, min)
+
+
+def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
+    """Clamp from above."""
+    return clamp_tensor(self, None, max)
+
+
+def angle(self: Tensor) -> Tensor:
+    """Return pi for negative numbers, zero for others; NaN stays."""
+    wide = self if self.is_floating_point() else self.to(torch.get_default_dtype())
+    flat = torch.where(wide < 0, torch.full_like(wide, math.pi), torch.zeros_like(wide))
+    return torch.where(torch.isnan(wide), wide, flat)
+
+
+def signbit(self: Tensor) -> Tensor:
+    """Whether the sign is set; that of a zero shows in its reciprocal."""
+    if not self.is_floating_point():
+        return self < 0 if self.dtype is not torch.bool else torch.zeros_like(self)
+    return torch.where(self == 0, self.reciprocal() < 0, self < 0)
+
+
+def copysign(self: Tensor, other: Tensor) -> Tensor:
+    """Give ``self`` the sign of ``other``."""
+    dtype = torch.result_type(self, other)
+    dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
+    size, sign = torch.broadcast_tensors(self.to(dtype).abs(), other.to(dtype))
+    return torch.where(signbit(sign), -size, size)
+
+
+def copysign_scalar(self: Tensor, other: float) -> Tensor:
+    """Give ``self`` the sign of a number."""
+    size = self.abs() if self.is_floating_point() else self.to(torch.get_default_dtype()).abs()
+    return -size if math.copysign(1.0, other) < 0 else size
+
+
+def isinf(self: Tensor) -> Tensor:
+    """Whether infinite."""
+    return self.abs() == math.inf if self.is_floating_point() else torch.zeros_like(self, dtype=torch.bool)
+
+
+def hypot(self: Tensor, other: Tensor) -> Tensor:
+    """Return the length of the hypotenuse, scaled so that squares do not overflow."""
+    a, b = _numbers(self, other)
+    narrow = a.dtype
+    a, b = (part.abs().to(torch.float32) if narrow.itemsize < 4 else part.abs() for part in (a, b))
+    larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
+    ratio = smaller / torch.where(larger == 0, torch.ones_like(larger), larger)
+    length = larger * torch.sqrt(1.0 + ratio * ratio)
+    return torch.where(larger == math.inf, larger, length).to(narrow)
+
+
+def _logaddexp(log: Callable[[Tensor], Tensor], exp: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    def decomposed(self: Tensor, other: Tensor) -> Tensor:
+        a, b = _numbers(self, other)
+        larger, smaller = torch.maximum(a, b), torch.minimum(a, b)
+        equal = a.abs().eq(math.inf) & (a == b)
+        return torch.where(equal, a, larger + log(exp(torch.where(equal, torch.zeros_like(a), smaller - larger))))
+
+    return decomposed
+
+
+def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
+    """Round to so many decimals, half to even."""
+    if decimals == 0:
+        return torch.round(self)
+    scale = 10.0 ** abs(decimals)
+    return torch.round(self * scale) / scale if decimals > 0 else torch.round(self / scale) * scale
+
+
+def heaviside(self: Tensor, values: Tensor) -> Tensor:
+    """Return 0, ``values`` or 1 for negative, zero and positive numbers; 0 for NaN, as ATen does."""
+    a, b = _numbers(self, values)
+    step = torch.where(a > 0, torch.ones_like(a), torch.zeros_like(a))
+    return torch.where(a == 0, b, step)
+
+
+def ldexp(self: Tensor, other: Tensor) -> Tensor:
+    """Multiply by a power of two."""
+    return self * torch.pow(2.0, other)
+
+
+def _gcd(a: Tensor, b: Tensor) -> Tensor:
+    """Euclid's algorithm: in int64 it ends after 93 divisions at most, in 32 bits after 47."""
+    for _ in range({1: 13, 2: 24, 4: 47, 8: 93}[a.dtype.itemsize]):
+        safe = torch.where(b == 0, torch.ones_like(b), b)
+        a, b = torch.where(b == 0, a, b), torch.where(b == 0, b, torch.fmod(a, safe))
+    return a
+
+
+def gcd(self: Tensor, other: Tensor) -> Tensor:
+    """Return the greatest common divisor."""
+    a, b = _numbers(self, other)
+    return _gcd(a.abs(), b.abs())
+
+
+def lcm(self: Tensor, other: Tensor) -> Tensor:
+    """Return the least common multiple."""
+    a, b = _numbers(self, other)
+    divisor = _gcd(a.abs(), b.abs())
+    return (torch.div(a, torch.where(divisor == 0, torch.ones_like(divisor), divisor), rounding_mode="trunc") * b).abs()
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.fmax.default: fmax,
+    aten.fmin.default: fmin,
+    aten.remainder.Tensor: remainder,
+    aten.remainder.Scalar: remainder_scalar,
+    aten.remainder.Scalar_Tensor: remainder_scalar_tensor,
+    aten.clamp.Tensor: clamp_tensor,
+    aten.clamp_min.Tensor: clamp_min_tensor,
+    aten.clamp_max.Tensor: clamp_max_tensor,
+    aten.angle.default: angle,
+    aten.signbit.default: signbit,
+    aten.copysign.Tensor: copysign,
+    aten.copysign.Scalar: copysign_scalar,
+    aten.isinf.default: isinf,
+    aten.hypot.default: hypot,
+    aten.logaddexp.default: _logaddexp(torch.log1p, torch.exp),
+    aten.logaddexp2.default: _logaddexp(lambda x: torch.log1p(x) / math.log(2.0), torch.exp2),
+    aten.round.decimals: round_decimals,
+    aten.heaviside.default: heaviside,
+    aten.ldexp.Tensor: ldexp,
+    aten.gcd.default: gcd,
+    aten.lcm.default: lcm,
+}

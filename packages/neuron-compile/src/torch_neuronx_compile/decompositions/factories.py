@@ -1,0 +1,33 @@
+"""Tensors from nothing."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+
+def eye_m(
+    n: int,
+    m: int,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Tensor:
+    """Ones on the diagonal."""
+    rows = torch.arange(n, dtype=torch.int32, device=device)
+    columns = torch.arange(m, dtype=torch.int32, device=device)
+    return (rows[:, None] == columns[None, :]).to(dtype or torch.get_default_dtype())
+
+
+def eye(n: int, **options: Any) -> Tensor:
+    """Ones on the diagonal."""
+    return eye_m(n, n, **options)
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {aten.eye.default: eye, aten.eye.m: eye_m}

@@ -1,0 +1,40 @@
+"""Linear algebra that is made of a factorization: torch has no decomposition of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+aten = torch.ops.aten
+
+
+def linalg_pinv(
+    self: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Tensor:
+    """Invert the singular values above the tolerance (Golub and Van Loan, 5.5.2), as ATen does."""
+    rows, columns = self.shape[-2:]
+    if self.numel() == 0:
+        return self.new_zeros((*self.shape[:-2], columns, rows))
+    if hermitian:
+        values, right = torch.linalg.eigh(self)
+        left, sizes = right.mT, values.abs()
+    else:
+        u, values, vh = torch.linalg.svd(self, full_matrices=False)
+        left, right, sizes = u.mT, vh.mT, values
+    largest = sizes.amax(-1, keepdim=True)
+    least = torch.zeros_like(largest)
+    if atol is not None:
+        least = least + atol.to(self.dtype)[..., None]
+    if rtol is not None:
+        relative = least * 0.0 + rtol.to(self.dtype)[..., None]
+    else:
+        relative = torch.full_like(least, torch.finfo(self.dtype).eps * max(rows, columns))
+        relative = torch.where(least > 0, torch.zeros_like(least), relative)
+    kept = sizes > torch.maximum(least, relative * largest)
+    inverse = torch.where(kept, 1.0 / torch.where(kept, values, torch.ones_like(values)), torch.zeros_like(values))
+    return (right * inverse[..., None, :]) @ left
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {aten.linalg_pinv.atol_rtol_tensor: linalg_pinv}
