@@ -80,7 +80,8 @@ class Block(nn.Module):
         q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in parts)
         seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        return x + self.down(F.gelu(self.up(self.second(x))))
+        result: Tensor = x + self.down(F.gelu(self.up(self.second(x))))
+        return result
 
 
 class Residual(nn.Module):
@@ -160,6 +161,11 @@ def three(x: Tensor, y: Tensor) -> Tensor:
     return (x * y + 1).relu()
 
 
+def scaled(x: Tensor, y: Tensor, by: int) -> Tensor:
+    """Compute another function for each number."""
+    return three(x, y) * by
+
+
 def call(bench: Bench) -> list[Row]:
     """Measure what a call costs."""
     x, y = torch.randn(8, 8), torch.randn(8, 8)
@@ -207,7 +213,7 @@ def depth(bench: Bench) -> list[Row]:
     return [Row("a layer of 48 against one of 4", shares[0] * 1e3, shares[1] * 1e3, "ms")]
 
 
-def memory(_: Bench) -> list[Row]:
+def memory(bench: Bench) -> list[Row]:
     """Measure the peak of a training step."""
     from torch_neuronx_compile.compilers.emulator.executable import XlaExecutable
 
@@ -218,7 +224,7 @@ def memory(_: Bench) -> list[Row]:
         optimizer = torch.optim.AdamW(model.parameters())
         forward = model if backend is None else torch.compile(model, backend=backend)
         with torch.enable_grad():
-            for _ in range(3):
+            for _ in range(min(3, bench.rounds)):
                 torch.accelerator.reset_peak_memory_stats()
                 forward(x).square().mean().backward()
                 optimizer.step()
@@ -291,7 +297,7 @@ def flat(calls: int, recompiles: int) -> list[Row]:
         for number in range(count):
             if name == "recompiles":
                 torch._dynamo.reset()
-                compiled = torch.compile(lambda x, y, by=number: three(x, y) * by, backend="neuron")
+                compiled = torch.compile(partial(scaled, by=number), backend="neuron")
             compiled(x, x)
             if number in (count // 10, count - 1):
                 gc.collect()

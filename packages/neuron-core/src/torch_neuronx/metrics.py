@@ -121,6 +121,8 @@ def count(event: Event) -> None:
 
 def _increments(event: Event) -> dict[str, int]:
     match event:
+        case GraphExecuted():  # first, because it comes most often
+            return {"Graphs.Executions": 1}
         case CompileFinished(error=None):
             return {"CompilationCache.TotalCompilations": 1}
         case CompileFinished():
@@ -129,8 +131,6 @@ def _increments(event: Event) -> dict[str, int]:
             return {f"CompilationCache.{_LAYERS[layer]}{'Hits' if hit else 'Misses'}": 1}
         case CacheTroubled(trouble=trouble):
             return {f"CompilationCache.{trouble.title().replace(' ', '')}": 1}
-        case GraphExecuted():
-            return {"Graphs.Executions": 1}
         case GraphBroke():
             return {"Graphs.Breaks": 1}
         case GraphFellBack():

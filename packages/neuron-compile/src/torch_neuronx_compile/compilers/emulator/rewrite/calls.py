@@ -1,9 +1,9 @@
 """Custom calls as XLA's typed foreign functions take them."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
@@ -57,5 +57,5 @@ def _layouts(types: Sequence[Any]) -> Any:
 
 def _layout(kind: Any) -> Any:
     rank = ir.RankedTensorType(kind).rank if isinstance(kind, ir.RankedTensorType) else 0
-    order = np.arange(rank - 1, -1, -1, dtype=np.int64)
+    order: Any = array("q", range(rank - 1, -1, -1))
     return ir.DenseIntElementsAttr.get(order, type=ir.IndexType.get())

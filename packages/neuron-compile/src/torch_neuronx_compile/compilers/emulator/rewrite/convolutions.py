@@ -10,6 +10,7 @@ from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call,
 from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     FLOATS,
     element,
+    elements,
     integers,
     producer,
     replace,
@@ -107,7 +108,7 @@ def _flags(operation: Any, name: str, space: int) -> list[bool]:
 def _padding(operation: Any, space: int) -> tuple[list[int], list[int]]:
     if "padding" not in operation.attributes:
         return [0] * space, [0] * space
-    flat = [int(value) for value in ir.DenseIntElementsAttr(operation.attributes["padding"])]
+    flat = elements(ir.DenseIntElementsAttr(operation.attributes["padding"]))
     if len(flat) != 2 * space:
         flat = flat[:1] * (2 * space)
     return flat[::2], flat[1::2]

@@ -8,6 +8,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call, integer, numbers
+from torch_neuronx_compile.compilers.emulator.rewrite.values import elements
 from torch_neuronx_compile.worker.canonical import walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 
@@ -65,7 +66,10 @@ def rewrite_plugin_calls(module: ir.Module, calls: Mapping[str, PluginCall], col
 
 def _carried(call: Any) -> dict[str, Any]:
     config = call.attributes.get("backend_config", None)
-    return {found.name: found.attr for found in config} if isinstance(config, ir.DictAttr) else {}
+    if not isinstance(config, ir.DictAttr):
+        return {}
+    entries: Any = config
+    return {found.name: found.attr for found in entries}
 
 
 def _chain(operation: Any, token: Any) -> Any:
@@ -104,7 +108,7 @@ def _attributes(operation: Any) -> dict[str, Any]:
         elif name == "use_global_device_ids":
             found[name] = ir.BoolAttr.get(True)
         elif isinstance(value, ir.DenseIntElementsAttr):
-            found[name] = numbers([int(number) for number in value])
+            found[name] = numbers(elements(value))
             if name == "replica_groups":
                 found["group_size"] = integer(list(ir.RankedTensorType(value.type).shape)[1])
         elif isinstance(value, ir.IntegerAttr):

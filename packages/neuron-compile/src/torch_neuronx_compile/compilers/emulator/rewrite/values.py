@@ -35,6 +35,11 @@ def integers(attribute: Any) -> list[int]:
     return list(ir.DenseI64ArrayAttr(attribute))
 
 
+def elements(attribute: Any) -> list[int]:
+    """Return the numbers of a dense attribute of integers, in rows."""
+    return [int(number) for number in attribute]
+
+
 def splat(value: Any) -> float | None:
     """Return the one number that every element of ``value`` is, or ``None`` if that is not plain."""
     while (widened := producer(value, "broadcast_in_dim") or producer(value, "reshape")) is not None:
@@ -44,7 +49,8 @@ def splat(value: Any) -> float | None:
         return None
     dense = constant.attributes["value"]
     if isinstance(dense, (ir.DenseFPElementsAttr, ir.DenseIntElementsAttr)) and dense.is_splat:
-        return float(dense.get_splat_value().value)
+        number: Any = dense.get_splat_value()
+        return float(number.value)
     return None
 
 
