@@ -40,7 +40,7 @@ RULES_OF_METHODS = {
     "same_kind": ["operator-mix"],
     "option": ["option"],
 }
-EVERY_INSTRUCTION = ["partition-start", "broadcast-write", "dma-indirect"]
+EVERY_INSTRUCTION = ["partition-start", "dma-indirect"]
 
 
 def modules() -> dict[str, object]:

@@ -154,6 +154,17 @@ def test_tensor_scalar_reduce(op: str, negate: bool, command: str) -> None:
     assert np.allclose(total, -expected if negate else expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_largest_magnitude_of_each_partition() -> None:
+    x = data((32, 5), "float32", 6)
+
+    def body(dst: Any, top: Any, tile: Any) -> None:
+        nisa.tensor_scalar_reduce(dst, tile, nl.abs, None, nl.maximum, top)
+
+    got, top = execute(body, x, out=[((32, 5), "float32"), ((32, 1), "float32")])
+    assert_same(got, np.abs(x))
+    assert_same(top, np.abs(x).max(1, keepdims=True))
+
+
 def test_range_select_keeps_what_is_between_the_bounds_of_its_partition() -> None:
     x = data((32, 10), "float32", 7)
     low, high = np.full((32, 1), 2.0, np.float32), np.arange(32, dtype=np.float32)[:, None] % 11

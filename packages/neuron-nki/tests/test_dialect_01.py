@@ -9,6 +9,7 @@ import neuronxcc.nki.language as nl
 import numpy as np
 import pytest
 import torch
+from neuronxcc import nki as named
 from neuronxcc.nki.typing import tensor
 
 from torch_neuronx_nki import NkiLaunchError, NkiValidationError
@@ -51,6 +52,7 @@ def test_grids_move_dimensions() -> None:
 
     x = random(4, 12)
     assert torch.equal(transpose_free(x, 3, 4), x.reshape(4, 3, 4).transpose(1, 2).reshape(4, 12))
+    assert named is nki
     grid = nl.mgrid[0:4, 0:2, 0:3, 0:5]
     assert [part.numel() for part in (grid.p, grid.x, grid.y, grid.z)] == [4, 2, 3, 5]
 

@@ -130,23 +130,14 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
 
 def _prepare(core: Core, op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...]) -> Plan:
     check = Checker(core, op.name)
-    indirect = False
+    indirect = repeats = False
     for (name, access), operand in zip(op.operands, operands, strict=True):
         if type(operand) is not NkiTensor:
             continue
         indirect |= type(operand.indirection) is ColumnOffsets
         if operand.memory.buffer.on_chip and not op.by_dma:
             check.partition_start(name, operand)
-        if access is not Access.READ and any(
-            stride == 0 and size > 1 for stride, size in zip(operand.strides, operand.shape, strict=True)
-        ):
-            check.fail(
-                "broadcast-write",
-                f"{name} repeats elements (shape {operand.shape}, strides {operand.strides})",
-                limit="strides other than 0",
-                actual=operand.strides,
-                advice="Write to a view without .broadcast.",
-            )
+        repeats |= access is not Access.READ and _repeats(operand)
         if type(operand.indirection) is RowOffsets and not op.by_dma:
             check.fail(
                 "dma-indirect",
@@ -156,7 +147,39 @@ def _prepare(core: Core, op: Opcode, operands: tuple[Any, ...], parameters: tupl
                 advice="Gather into a tile of SBUF with nisa.dma_copy first.",
             )
     plan = op.prepare(check, *operands, *parameters)
-    return _indirectly(op, plan) if indirect else plan
+    if indirect:
+        return _indirectly(op, plan)
+    return _through_copies(op, plan) if repeats and not plan.on_views else plan
+
+
+def _repeats(x: NkiTensor) -> bool:
+    return any(stride == 0 and size > 1 for stride, size in zip(x.strides, x.shape, strict=True))
+
+
+def _through_copies(op: Opcode, plan: Plan) -> Plan:
+    """Run ``plan`` on copies of results that name an element more than once; the last one written stays.
+
+    Kernels write what they do not need to such views.
+    """
+
+    def run(core: Core, *operands: Any) -> None:
+        data: list[Any] = []
+        back: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for (_, access), x in zip(op.operands, operands, strict=True):
+            if type(x) is not NkiTensor:
+                data.append(x)
+            elif access is Access.READ or not _repeats(x):
+                data.append(x.data)
+            else:
+                values = x.data.clone(memory_format=torch.contiguous_format)
+                last = tuple(slice(-1, None) if stride == 0 else slice(None) for stride in x.strides)
+                back.append((x.data[last], values[last]))
+                data.append(values)
+        plan.run(*data)
+        for place, values in back:
+            place.copy_(values)
+
+    return Plan(run, plan.engine, on_views=True, matmul=plan.matmul, dma=plan.dma, updates=plan.updates)
 
 
 def _indirectly(op: Opcode, plan: Plan) -> Plan:

@@ -115,7 +115,14 @@ def jit(function: Any = None, /, **settings: Any) -> Any:
             "nki.jit has no platform_target. Set NEURON_PLATFORM_TARGET_OVERRIDE, or simulate with "
             "nki.simulate(kernel, target=...)."
         )
-    known = {"mode", "compile_config", "specialization_config", "debug_kernel", "show_compiler_tb"}
+    known = {
+        "mode",
+        "compile_config",
+        "specialization_config",
+        "experimental_flags",
+        "debug_kernel",
+        "show_compiler_tb",
+    }
     unknown = sorted(set(settings) - known)
     if unknown:
         raise NkiLaunchError(f"nki.jit does not know {', '.join(unknown)}. It takes {', '.join(sorted(known))}.")

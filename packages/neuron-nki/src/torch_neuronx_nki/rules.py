@@ -34,7 +34,6 @@ _ALL = (
     Rule("shape-match", "Operands have the shapes that the instruction asks for."),
     Rule("dtype", "An operand has a type that the instruction takes."),
     Rule("dtype-match", "Operands that the instruction does not convert have one type."),
-    Rule("broadcast-write", "The destination names each element once."),
     Rule("operator", "The instruction, on its engine, takes the operator."),
     Rule("operator-mix", "Two operators of one instruction are both bit operations or both arithmetic."),
     Rule("engine", "The instruction runs on the engine that is asked for."),

@@ -8,7 +8,7 @@ from torch_neuronx_nki import dtypes, ops
 from torch_neuronx_nki.checks import ON_CHIP, Checker
 from torch_neuronx_nki.engines import Engine, ReduceCmd
 from torch_neuronx_nki.issue import Plan, issue, opcode
-from torch_neuronx_nki.ops import ACTIVATIONS, BINARY, Operator
+from torch_neuronx_nki.ops import ACTIVATIONS, BINARY, UNARY_ALU, Operator
 from torch_neuronx_nki.simulator import arithmetic
 from torch_neuronx_nki.simulator.accumulators import accumulate
 from torch_neuronx_nki.tensors import NkiTensor
@@ -232,9 +232,10 @@ def _tensor_scalar_reduce(
         check.buffer(name, check.tensor(name, operand), ON_CHIP)
         check.not_packed(name, operand)
     check.same_elements(dst=dst, data=data)
-    check.operator("op0", op0, BINARY)
+    check.operator("op0", op0, BINARY | UNARY_ALU)
     check.operator("reduce_op", reduce_op, _RUNNING)
-    check.per_partition("operand0", operand0, data)
+    if op0 not in UNARY_ALU:
+        check.per_partition("operand0", operand0, data)
     _reduce_result(check, reduce_res, data)
     if reduce_res is None:
         check.language_from((0, 6), "reduce_res=None")
@@ -243,7 +244,7 @@ def _tensor_scalar_reduce(
     result = None if reduce_res is None else reduce_res.codec
 
     def run(out: torch.Tensor, x: torch.Tensor, s: Any, res: torch.Tensor | None, initial: Any) -> None:
-        values = compute(load(x), arithmetic.as_operand(s, rank))
+        values = compute(load(x), None if s is None else arithmetic.as_operand(s, rank))
         if initial is None and res is not None and result is not None:
             initial = result.load(res).clone()
         save(out, values)

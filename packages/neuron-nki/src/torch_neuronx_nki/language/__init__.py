@@ -1,6 +1,7 @@
 """``nki.language``: tensors, types, operators and loops of kernels."""
 
 from torch_neuronx_nki.dtypes import (
+    Dtype,
     bfloat16,
     bool_,
     float4_e2m1fn_x4,
@@ -144,6 +145,9 @@ sbuf = Buffer.sbuf
 psum = Buffer.psum
 hbm = Buffer.hbm
 private_hbm = Buffer.hbm
+range = static_range
+dtype = Dtype
+tensor = NkiTensor
 shared_hbm = Buffer.shared_hbm
 
 __all__ = [
@@ -173,6 +177,7 @@ __all__ = [
     "divide",
     "dropout",
     "ds",
+    "dtype",
     "dynamic_range",
     "empty_like",
     "equal",
@@ -244,6 +249,7 @@ __all__ = [
     "psum",
     "rand",
     "random_seed",
+    "range",
     "reciprocal",
     "relu",
     "relu_dx",
@@ -271,6 +277,7 @@ __all__ = [
     "tan",
     "tanh",
     "tanh_dx",
+    "tensor",
     "tfloat32",
     "tile_size",
     "transpose",

@@ -316,8 +316,8 @@ def shared_constant(value: Any, dtype: Any = None) -> NkiTensor:
 
 
 def shared_identity_matrix(n: int, dtype: Any = dtypes.uint8, dst: NkiTensor | None = None) -> NkiTensor:
-    """Make the ``n`` by ``n`` identity in HBM, or write it to ``dst``."""
-    made = dst if dst is not None else ndarray((n, n), dtype, Buffer.hbm)
+    """Make the ``n`` by ``n`` identity in SBUF, or write it to ``dst``."""
+    made = dst if dst is not None else ndarray((n, n), dtype)
     if made.memory.flat is not None:
         made.codec.save(made.data, torch.eye(n))
     return made
