@@ -62,6 +62,37 @@ torch.compile(lambda x: x.sort()[0], fullgraph=True)(big.cpu())
     )
 
 
+def test_functions_that_were_decorated_before_the_device_was_used() -> None:
+    run(
+        """
+import warnings
+import torch
+
+function = torch.compile(lambda x: x.sin() + 1)
+tuned = torch.compile(lambda x: x.cos() + 1, options={"max_fusion_size": 7})
+split = torch.compile(lambda x: x.sort()[0].sin())
+host = torch.randn(4)
+torch.testing.assert_close(function(host), host.sin() + 1)
+
+x = host.to("neuron")
+torch.testing.assert_close(function(x).cpu(), host.sin() + 1)
+from torch_neuronx.neuron_dynamo_backend import get_dynamo_metrics
+assert len(get_dynamo_metrics()) == 1
+torch.testing.assert_close(function(host), host.sin() + 1)
+assert len(get_dynamo_metrics()) == 1
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    torch.testing.assert_close(tuned(x).cpu(), host.cos() + 1)
+assert ["max_fusion_size" in str(warning.message) for warning in caught] == [True], caught
+assert len(get_dynamo_metrics()) == 2
+
+big = torch.randn(16_385, device="neuron")
+torch.testing.assert_close(split(big).cpu(), big.cpu().sort()[0].sin())
+assert torch._dynamo.utils.counters["graph_break"], "the sort is too long"
+"""
+    )
+
+
 def test_dynamo_is_not_imported_for_it() -> None:
     run(
         """

@@ -16,7 +16,7 @@ from .helpers import compiled
 
 @pytest.fixture(autouse=True)
 def first_time() -> None:
-    options._warn.cache_clear()
+    options.warn_once.cache_clear()
 
 
 def _run(**kwargs: object) -> None:

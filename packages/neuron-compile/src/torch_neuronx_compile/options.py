@@ -30,13 +30,13 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None, others: Ma
     ``TORCH_NEURONX_STRICT_OPTIONS``, for an unknown one.
     """
     if mode not in (None, "default"):
-        _warn(f"torch.compile(backend='neuron') has one mode, 'default'; mode={mode!r} has no effect.")
+        warn_once(f"torch.compile(backend='neuron') has one mode, 'default'; mode={mode!r} has no effect.")
     given = {**others, **(options or {})}
     for name in sorted(given.keys() - set(KNOWN)):
         message = f"torch.compile(backend='neuron') does not know the option {name!r}. It knows: {', '.join(KNOWN)}."
         if config.get(config.STRICT_OPTIONS):
             raise OptionError(message)
-        _warn(message)
+        warn_once(message)
     chosen = {name: given[name] for name in KNOWN if given.get(name) is not None}
     for name, value in chosen.items():
         types, accepts = _TYPES[name]
@@ -76,5 +76,6 @@ def compiler_flags(options: CompileOptions) -> dict[str, str]:
 
 
 @cache
-def _warn(message: str) -> None:
+def warn_once(message: str) -> None:
+    """Warn, the first time that this process says ``message``."""
     warnings.warn(message, stacklevel=2)

@@ -121,7 +121,7 @@ def test_backend() -> None:
 
 @pytest.mark.parametrize("mode", ["reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_mode(mode: str) -> None:
-    options._warn.cache_clear()
+    options.warn_once.cache_clear()
     compiled = torch.compile(lambda x: x + 1, backend="neuron", mode=mode)
     with pytest.warns(UserWarning, match=f"one mode, 'default'; mode='{mode}' has no effect"):
         assert compiled(ones(2)).tolist() == [2, 2]

@@ -175,7 +175,8 @@ def _claim() -> Claim | None:
         return None
     backend: Any = translator.output.compiler_fn
     while backend is not None:
-        claim = _claims.get(backend) if callable(backend) and _hashable(backend) else None
+        # Wrappers that PyTorch makes anew for every function are known by their class.
+        claim = _claims.get(type(backend)) or (_claims.get(backend) if _hashable(backend) else None)
         if claim is not None:
             return claim
         backend = getattr(backend, "_torchdynamo_orig_backend", None) or getattr(backend, "compiler_fn", None)

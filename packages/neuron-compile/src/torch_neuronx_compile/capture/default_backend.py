@@ -1,9 +1,10 @@
 """What ``torch.compile`` takes when it is given no backend: this one for graphs on the device, Inductor for others.
 
 PyTorch has one default for the whole process and reads it when a function is decorated. It is changed when the device
-is first used, and only while it is Inductor; a function that was decorated before keeps Inductor, which cannot compile
-for the device. Importing Dynamo takes seconds, so a program that never compiles does not pay for it: where Dynamo is
-not there yet, the default is set when it comes.
+is first used, and only while it is Inductor. Functions that were decorated before keep Inductor, which cannot compile
+for the device: from then on what they give to Inductor is looked at as well, and graphs on the device come here.
+Importing Dynamo takes seconds, so a program that never compiles does not pay for it: where Dynamo is not there yet, the
+default is set when it comes.
 """
 
 import importlib.machinery
@@ -14,11 +15,10 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torch_neuronx_compile.capture._compat import REGISTRY, InductorWrapper, redirect_inductor
+
 if TYPE_CHECKING:
     from torch import fx
-
-REGISTRY = "torch._dynamo.backends.registry"
-"""The module that holds the default; private, and the only place that can be watched for Dynamo's import."""
 
 
 class DefaultBackend:
@@ -42,18 +42,43 @@ class DefaultBackend:
             from torch_neuronx_compile._compat import compile_with_inductor
 
             return compile_with_inductor(module, inputs, mode, options)
-        from torch_neuronx_compile.backend import neuron
-        from torch_neuronx_compile.capture.breaks import begin
-
-        begin(self, _touches_device)
-        return neuron(module, inputs, mode=mode, options=options)
+        return _compile(self, module, inputs, mode, options)
 
 
 DEFAULT = DefaultBackend()
 
 
+def _compile(
+    backend: Any,
+    module: "fx.GraphModule",
+    inputs: Sequence[Any],
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    from torch_neuronx_compile.backend import neuron
+    from torch_neuronx_compile.capture.breaks import begin
+
+    begin(backend, _touches_device)
+    return neuron(module, inputs, mode=mode, options=options)
+
+
+def _compile_for_inductor(
+    config: Mapping[str, Any], module: "fx.GraphModule", inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """Compile a graph of a function that was decorated for Inductor, whose ``config`` means nothing here."""
+    if config:
+        from torch_neuronx_compile.options import warn_once
+
+        warn_once(
+            f"Inductor's options ({', '.join(sorted(config))}) have no effect on graphs of device neuron. Pass "
+            "backend='neuron' and its own options to torch.compile for functions that run there."
+        )
+    return _compile(InductorWrapper, module, inputs)
+
+
 def become_default() -> None:
-    """Put :data:`DEFAULT` in Inductor's place, now or when Dynamo is imported."""
+    """Put :data:`DEFAULT` in Inductor's place, now or when Dynamo is imported; watch functions decorated before."""
+    redirect_inductor(_on_device, _compile_for_inductor)
     registry = sys.modules.get(REGISTRY)
     if registry is not None and hasattr(registry, "set_default_backend"):
         _set(registry)
