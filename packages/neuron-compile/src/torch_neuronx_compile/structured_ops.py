@@ -7,6 +7,7 @@ kernels here serve graphs that run in eager mode.
 from collections.abc import Sequence
 from functools import cache
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -220,7 +221,8 @@ def _spaced(self: Tensor, spatial: int, spacing: list[int], value: float | int) 
     first = self.dim() - spatial
     extents = [(self.shape[first + i] - 1) * spacing[i] + 1 for i in range(spatial)]
     wide = self.new_full((*self.shape[:first], *extents), value)
-    wide[(..., *(slice(None, None, distance) for distance in spacing))] = self
+    places: list[Any] = [..., *(slice(None, None, distance) for distance in spacing)]
+    wide[tuple(places)] = self
     return wide
 
 

@@ -72,7 +72,7 @@ def convolution(
     """Decompose; a transposed convolution is the gradient of one with respect to its input."""
     spatial = weight.dim() - 2
     if input.is_complex() or input.dim() == spatial + 1:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     stride, padding, dilation = (_each(values, spatial) for values in (stride, padding, dilation))
     if transposed:
         extra = _each(output_padding, spatial)
@@ -116,7 +116,7 @@ def convolution_backward(
     """Decompose the three gradients."""
     spatial = weight.dim() - 2
     if input.is_complex() or input.dim() == spatial + 1:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     stride, padding, dilation = (_each(values, spatial) for values in (stride, padding, dilation))
     empty = grad_output.numel() == 0 or input.numel() == 0 or weight.numel() == 0
     grad_input = grad_weight = grad_bias = None

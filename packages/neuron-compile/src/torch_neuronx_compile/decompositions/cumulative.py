@@ -63,7 +63,7 @@ def logcumsumexp(self: Tensor, dim: int) -> Tensor:
     if self.dim() == 0 or self.numel() == 0:
         return self.clone()
     if self.is_complex():
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
 
     def combine(a: Values, b: Values) -> Values:
         high = torch.maximum(a[0], b[0])

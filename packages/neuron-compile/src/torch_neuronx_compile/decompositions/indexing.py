@@ -59,7 +59,7 @@ class _Selection:
     def __init__(self, self_: Tensor, indices: Sequence[Tensor | None]) -> None:
         self.dims = [dim for dim, index in enumerate(indices) if index is not None]
         given = [index for index in indices if index is not None]
-        found = torch.broadcast_tensors(
+        found = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
             *(wrap(index, self_.shape[d]) for index, d in zip(given, self.dims, strict=True))
         )
         self.order = [*self.dims, *(dim for dim in range(self_.dim()) if dim not in self.dims)]
@@ -99,7 +99,7 @@ def _has_mask(indices: Sequence[Tensor | None]) -> bool:
 def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """Decompose an advanced index by integers; by masks its shape depends on data, and it stays."""
     if _has_mask(indices) or all(index is None for index in indices):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     selection = _Selection(self, indices)
     return selection.to_result(gather_rows(selection.to_rows(self), selection.rows))
 
@@ -107,7 +107,7 @@ def index(self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """Decompose into a scatter; one mask with a value for every place into a selection."""
     if all(index is None for index in indices):
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     values = values.to(self.dtype)
     if _has_mask(indices):
         return _put_by_mask(self, indices, values, accumulate)
@@ -120,7 +120,7 @@ def index_put(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, ac
 def _put_by_mask(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool) -> Tensor:
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) != 1:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     dim, mask = given[0]
     after = self.dim() - dim - mask.dim()
     mask = mask.to(torch.bool)
@@ -128,7 +128,7 @@ def _put_by_mask(self: Tensor, indices: Sequence[Tensor | None], values: Tensor,
         values = values.reshape(())
     elif values.dim() > after:  # one for every true element, in their order
         if dim != 0 or values.dim() != after + 1:
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         values = gather_rows(values, _order(mask).reshape(mask.shape))
     mask = mask.reshape([*mask.shape, *[1] * after])
     return torch.where(mask, self + values if accumulate else values, self)
@@ -279,7 +279,7 @@ def _order(mask: Tensor) -> Tensor:
 
 def masked_scatter(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """Decompose into a gather by the running count of the mask."""
-    shape = torch.broadcast_shapes(self.shape, mask.shape)
+    shape = torch.broadcast_shapes(self.shape, mask.shape)  # type: ignore[no-untyped-call]
     self, mask = self.expand(shape), mask.expand(shape)
     if self.numel() == 0 or source.numel() == 0:
         return self.clone()

@@ -67,7 +67,7 @@ def vector_norm(
 ) -> Tensor:
     """Decompose a scalar's norm; for other tensors torch-mlir has a conversion."""
     if x.dim() != 0:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     size = x.abs()
     size = size if dtype is None else size.to(dtype)
     return (size != 0).to(size.dtype) if ord == 0 else size
@@ -75,7 +75,8 @@ def vector_norm(
 
 def dist(self: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
     """Decompose into the norm of the difference."""
-    return torch.linalg.vector_norm(self - other, p)
+    result: Tensor = torch.linalg.vector_norm(self - other, p)
+    return result
 
 
 def _norm(difference: Tensor, p: float) -> Tensor:

@@ -95,7 +95,7 @@ _BATCH_NORMS = (
 
 def _batch_norms() -> dict[OpOverload, Callable[..., Any]]:
     """Return torch's decompositions, with the results of evaluation as the CPU gives them: no saved statistics."""
-    found = get_decompositions(_BATCH_NORMS)
+    found = {op: rule for op, rule in get_decompositions(_BATCH_NORMS).items() if isinstance(op, OpOverload)}
     evaluated: dict[OpOverload, Callable[..., Any]] = {
         aten.native_batch_norm.default: _unsaved(found[aten.native_batch_norm.default], training=5),
         aten._native_batch_norm_legit.default: _unsaved(found[aten._native_batch_norm_legit.default], training=5),

@@ -194,7 +194,8 @@ def _adaptive_sum(self: Tensor, dim: int, extent: int) -> Tensor:
     if size == extent:
         return self
     if size % extent == 0:
-        return self.unflatten(dim, (extent, size // extent)).sum(dim + 1)
+        shape = [*self.shape[:dim], extent, size // extent, *self.shape[dim + 1 :]]
+        return self.reshape(shape).sum(dim + 1)
     elements, counted, _ = _table(size, extent, self.device)
     rows = gather_rows(self.movedim(dim, 0), elements)
     counted = counted.reshape([*counted.shape, *[1] * (self.dim() - 1)])

@@ -156,7 +156,7 @@ def searchsorted(
     return found.to(dtype)
 
 
-def searchsorted_scalar(sorted_sequence: Tensor, self: float, **options: Any) -> Tensor:
+def searchsorted_scalar(sorted_sequence: Tensor, self: int | float, **options: Any) -> Tensor:
     """Decompose as :func:`searchsorted`."""
     kind = sorted_sequence.dtype if isinstance(self, float) or not sorted_sequence.is_floating_point() else None
     number = torch.full((), self, dtype=kind or torch.get_default_dtype(), device=sorted_sequence.device)
@@ -184,7 +184,7 @@ def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False
 def extreme_of_scalar(self: Tensor, dim: int, keepdim: bool = False) -> Pair:
     """Decompose a scalar's ``max`` or ``min``; for other tensors torch-mlir has a conversion."""
     if self.dim() != 0:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return self.clone(), torch.zeros_like(self, dtype=torch.int64)
 
 

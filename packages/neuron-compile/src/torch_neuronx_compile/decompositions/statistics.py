@@ -230,7 +230,7 @@ def sum_of_scalar(
 ) -> Tensor:
     """Decompose a scalar's sum, mean or product; for other tensors torch-mlir has a conversion."""
     if self.dim() != 0:
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     whole = not (self.is_floating_point() or self.is_complex())
     return self.to(dtype or (torch.int64 if whole else self.dtype), copy=True)
 
