@@ -308,6 +308,12 @@ def isnan(a: Complex) -> Tensor:
     return torch.isnan(a.real) | torch.isnan(a.imag)
 
 
+@_form(aten.isinf)
+def isinf(a: Complex) -> Tensor:
+    """Whether a part is infinite."""
+    return torch.isinf(a.real) | torch.isinf(a.imag)
+
+
 @_form(aten.fill, aten.full_like)
 def full_like(a: Complex, value: complex, **_: Any) -> Complex:
     """Fill with a number."""

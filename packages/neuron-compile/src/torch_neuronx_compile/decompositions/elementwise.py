@@ -77,7 +77,9 @@ def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
 
 
 def angle(self: Tensor) -> Tensor:
-    """Return pi for negative numbers, zero for others; NaN stays."""
+    """Return pi for negative numbers, zero for others; NaN stays. Complex numbers have a form of their own."""
+    if self.is_complex():
+        return NotImplemented
     wide = self if self.is_floating_point() else self.to(torch.get_default_dtype())
     flat = torch.where(wide < 0, torch.full_like(wide, math.pi), torch.zeros_like(wide))
     return torch.where(torch.isnan(wide), wide, flat)
@@ -105,7 +107,9 @@ def copysign_scalar(self: Tensor, other: float) -> Tensor:
 
 
 def isinf(self: Tensor) -> Tensor:
-    """Whether infinite."""
+    """Whether infinite. Complex numbers have a form of their own."""
+    if self.is_complex():
+        return NotImplemented
     return self.abs() == math.inf if self.is_floating_point() else torch.zeros_like(self, dtype=torch.bool)
 
 

@@ -98,6 +98,8 @@ def _rewrite(graph: fx.Graph, node: fx.Node, parts: dict[fx.Node, Any]) -> None:
     assert mode is not None
     with mode:
         traced = make_fx(form, decomposition_table=decompositions())(*(value.meta["val"] for value in nodes))
+    for made in traced.graph.nodes:
+        made.meta.pop("tensor_meta", None)  # the importer would believe it where a later pass has changed the dtype
     copied = dict(zip(traced.graph.find_nodes(op="placeholder"), nodes, strict=True))
     with graph.inserting_before(node):
         results = graph.graph_copy(traced.graph, copied)
