@@ -67,6 +67,20 @@ def test_parameters_and_views_of_tensors_are_used_in_place() -> None:
     assert base[1, 1:6:2].tolist() == [5, 5, 5]
 
 
+def test_access_patterns_want_adjacent_elements() -> None:
+    @jit
+    def corner(x: Any) -> Any:
+        out = nl.ndarray((2, 2), x.dtype, nl.shared_hbm)
+        nisa.dma_copy(out, x.ap([[4, 2], [1, 2]]))
+        return out
+
+    x = torch.arange(12.0).reshape(3, 4)
+    assert corner(x).tolist() == [[0, 1], [4, 5]]
+    with pytest.raises(NkiValidationError, match="slice of a tensor") as caught:
+        corner(torch.arange(24.0).reshape(3, 8)[:, ::2])
+    assert caught.value.rule == "view"
+
+
 def test_structures_of_arguments_and_results() -> None:
     @jit
     def kernel(pair: Any, options: dict[str, Any], *, name: str = "x") -> Any:

@@ -5,6 +5,7 @@ time, and a core that waits for what never comes is found at once.
 """
 
 import contextvars
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -185,6 +186,7 @@ class _Binding:
             flat=flat,
             origin=value,
         )
+        memory.is_dense = tensor is None or tensor.is_contiguous()
         if self.core.observed:
             self.core.tell_allocation(memory, None)
         return tensors.whole(memory, strides or (1,))
@@ -229,12 +231,10 @@ def _handed_back(value: Any, device: torch.device, as_numpy: bool) -> Any:
 
 
 def _as_numpy(data: torch.Tensor, dtype: Dtype) -> np.ndarray:
-    try:
-        target = np.dtype(str(dtype))
-    except TypeError:
-        import ml_dtypes
-
-        target = np.dtype(getattr(ml_dtypes, str(dtype), f"u{dtype.itemsize}"))
+    """Return the elements as NumPy array; of a type of ml_dtypes where the caller has it, else as unsigned integers."""
+    name = "bool" if dtype is dtypes.bool_ else str(dtype)
+    extended = getattr(sys.modules.get("ml_dtypes"), name, None)
+    target = np.dtype(extended or getattr(np, name, f"u{dtype.itemsize}"))
     unsigned = {1: torch.uint8, 2: torch.uint16, 4: torch.uint32}[dtype.itemsize]
     return data.contiguous().view(unsigned).numpy().view(target)
 

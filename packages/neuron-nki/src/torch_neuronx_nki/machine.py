@@ -30,8 +30,8 @@ class Memory:
     """One allocation: where a tensor's elements are. Views share it."""
 
     __slots__ = (
-        "address", "buffer", "codec", "flat", "flats", "id", "is_argument", "matmul_regions", "name", "origin", "row",
-        "shape", "written_otherwise",
+        "address", "buffer", "codec", "flat", "flats", "id", "is_argument", "is_dense", "matmul_regions", "name",
+        "origin", "row", "shape", "written_otherwise",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,8 @@ class Memory:
         self.origin = origin
         """The argument that it is, as the caller passed it."""
         self.is_argument = origin is not None
+        self.is_dense = True
+        """Whether the elements of ``shape`` are adjacent, as those of a sliced argument are not."""
         row = 1
         for size in shape[1:]:
             row *= size

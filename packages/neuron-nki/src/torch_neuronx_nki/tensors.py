@@ -361,6 +361,8 @@ class NkiTensor:
         chip, the first stride is the elements per partition.
         """
         memory = self.memory
+        if not memory.is_dense:
+            raise self._bad_view("an access pattern walks adjacent elements, and the argument is a slice of a tensor")
         target = self.codec if dtype is None else self._codec_for(dtype)
         item = target.dtype.itemsize
         total = memory.row * (memory.shape[0] if memory.shape else 1) * memory.codec.dtype.itemsize // item

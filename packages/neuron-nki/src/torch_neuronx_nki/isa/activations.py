@@ -244,7 +244,7 @@ def _tensor_scalar_reduce(
     result = None if reduce_res is None else reduce_res.codec
 
     def run(out: torch.Tensor, x: torch.Tensor, s: Any, res: torch.Tensor | None, initial: Any) -> None:
-        values = compute(load(x), None if s is None else arithmetic.as_operand(s, rank))
+        values = compute(load(x), arithmetic.as_operand(0.0 if s is None else s, rank))
         if initial is None and res is not None and result is not None:
             initial = result.load(res).clone()
         save(out, values)
