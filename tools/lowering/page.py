@@ -131,6 +131,8 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapp
         most = f" --samples {made['samples']}" if made["samples"] else ""
         versions = ", ".join(f"{name} {made[name]}" for name in ("torch", "torch-mlir", "jaxlib"))
         yield f"- `python -m tools.lowering.sweep {dtype}{most}` on {made['date']}, {versions}"
+        if "note" in made:
+            yield f"  {made['note']}"
     for dtype, results in by_dtype.items():
         missing = [result for result in results.values() if applies(result) and not passed(result)]
         if missing:
