@@ -88,6 +88,13 @@ def test_a_bfloat16_block_rounds_as_eager_mode_does() -> None:
     assert difference.max() <= expected.float().max() * 2**-5
 
 
+def test_the_largest_of_a_window_may_be_nan_or_minus_infinity() -> None:
+    x = _x(1, 2, 12, 12)
+    x[0, 0, 3, 4], x[0, 1] = float("nan"), float("-inf")
+    result = compiled(lambda x: F.max_pool2d(x, 3, 2, 1))(x.to("neuron")).cpu()
+    torch.testing.assert_close(result, F.max_pool2d(x, 3, 2, 1), equal_nan=True, rtol=0, atol=0)
+
+
 def test_an_infinity_and_a_nan_stay_what_they_are() -> None:
     x = _x(32, 256)
     x[0, 0], x[1, 1], x[2] = float("inf"), float("nan"), float("-inf")

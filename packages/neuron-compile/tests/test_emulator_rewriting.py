@@ -101,3 +101,23 @@ def test_a_reversed_kernel_over_a_stretched_image_is_one_call() -> None:
           return %1 : tensor<2x4x16x16xf32>
         }""")
     assert found == ["neuron_convolve"]
+
+
+def test_another_search_of_a_window_stays() -> None:
+    body = """
+        func.func @main(%x: tensor<1x2x8x8xf32>, %p: tensor<1x2x8x8xi32>) -> tensor<1x2x4x4xf32> {
+          %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+          %last = stablehlo.constant dense<2147483647> : tensor<i32>
+          %0:2 = "stablehlo.reduce_window"(%x, %p, %low, %last) ({
+            ^bb0(%a: tensor<f32>, %i: tensor<i32>, %b: tensor<f32>, %j: tensor<i32>):
+              %1 = stablehlo.compare GT, %b, %a, FLOAT : (tensor<f32>, tensor<f32>) -> tensor<i1>
+              %2 = stablehlo.select %1, %b, %a : tensor<i1>, tensor<f32>
+              %3 = stablehlo.select %1, %j, %i : tensor<i1>, tensor<i32>
+              stablehlo.return %2, %3 : tensor<f32>, tensor<i32>
+          }) {window_dimensions = array<i64: 1, 1, 2, 2>, window_strides = array<i64: 1, 1, 2, 2>}
+            : (tensor<1x2x8x8xf32>, tensor<1x2x8x8xi32>, tensor<f32>, tensor<i32>)
+            -> (tensor<1x2x4x4xf32>, tensor<1x2x4x4xi32>)
+          return %0#0 : tensor<1x2x4x4xf32>
+        }"""
+    # Without the rule for NaN this is not what a plain maximum computes.
+    assert "select" in _rewritten(body)

@@ -8,12 +8,14 @@ from jaxlib.mlir import ir
 from torch_neuronx_compile.compilers.emulator.rewrite.contractions import rewrite_contraction
 from torch_neuronx_compile.compilers.emulator.rewrite.convolutions import rewrite_convolution
 from torch_neuronx_compile.compilers.emulator.rewrite.rows import rewrite_moments, rewrite_reduction, rewrite_softmax
+from torch_neuronx_compile.compilers.emulator.rewrite.windows import rewrite_window
 from torch_neuronx_compile.worker.canonical import walk
 
 TARGETS = ("neuron_contract", "neuron_convolve", "neuron_softmax", "neuron_moments", "neuron_reduce")
 """Custom-call targets that a rewritten program may hold."""
 
 _STEPS: tuple[dict[str, Callable[[Any], None]], ...] = (
+    {"stablehlo.reduce_window": rewrite_window},
     {"stablehlo.divide": rewrite_softmax, "stablehlo.subtract": rewrite_softmax},
     {"stablehlo.reduce": rewrite_moments},
     {
