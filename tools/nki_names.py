@@ -1,9 +1,9 @@
-"""Make docs/nki_names.md: every name of the kernel language, whether it is here, where it is tested, what it checks.
+"""Make docs/nki_names.md: every name of the kernel language, whether it is here and tested, and what it checks.
 
     python tools/nki_names.py [--check]
 
-The names are in tools/nki_names.toml. Whether a name is here is asked of the package; where it is tested, of the tests'
-sources; which rules it checks, of the functions that prepare instructions.
+The names are in tools/nki_names.toml. Whether a name is here is asked of the package; whether it is tested, of the
+tests' sources; which rules it checks, of the functions that prepare instructions.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def is_here(owner: object, name: str) -> bool:
 
 def tested_in(section: str, name: str, sources: dict[str, str]) -> list[str]:
     """Return the test files that use ``name``."""
-    prefix = {"tensor": r"\.", "nl.tile_size": r"tile_size\."}.get(section, rf"\b{section}\.")
+    prefix = {"tensor": r"\.", "nl.tile_size": r"size\."}.get(section, rf"\b{section}\.")
     pattern = re.compile(rf"{prefix}{name}\b")
     quoted = re.compile(rf"[\"']{name}[\"']")
     return [
@@ -170,8 +170,7 @@ def page() -> str:
             "|---|---|---|" + "---|" * with_rules,
         ]
         for _, name, is_there, files, own in mine:
-            tests = ", ".join(file.removeprefix("test_").removesuffix(".py") for file in files[:3])
-            line = f"| `{name}` | {'yes' if is_there else 'no'} | {tests} |"
+            line = f"| `{name}` | {'yes' if is_there else 'no'} | {'yes' if files else 'no'} |"
             lines.append(line + (f" {', '.join(own)} |" if with_rules else ""))
     from torch_neuronx_nki.rules import RULES
 

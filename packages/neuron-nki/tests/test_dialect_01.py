@@ -67,10 +67,13 @@ def test_blocks_and_products_that_add_up() -> None:
         for k in nl.affine_range(depth // 128):
             blocks[k] = nl.load(rhs[nl.ds(k * 128, 128), :])
         total = nl.zeros((nl.par_dim(height), width), nl.float32, buffer=nl.psum)
+        first = nl.ndarray((2, nl.par_dim(height), width), nl.float32, buffer=nl.psum)
         for k in nl.affine_range(depth // 128):
             left = nl.load(lhsT[k * 128 : (k + 1) * 128, :])
             total += nisa.nc_matmul(left, blocks[k])
-        nl.store(out, value=nisa.tensor_copy(total, dtype=out.dtype))
+            first[1, :, :] += nisa.nc_matmul(left, blocks[k])  # the first one overwrites what is there
+        half = nisa.tensor_copy(first[1], dtype=nl.float32) * 0.5
+        nl.store(out, value=nisa.tensor_copy(total, dtype=nl.float32) * 0.5 + half)
         return out
 
     a, b = random(256, 64), random(256, 96, seed=1)
@@ -151,6 +154,28 @@ def test_other_instructions() -> None:
     torch.testing.assert_close(got[7], (row * 10 + column).float())
     torch.testing.assert_close(got[8], (a.T @ a)[0, 0].expand(8, 8))
     torch.testing.assert_close(got[9], a / b)
+
+
+def test_updates_are_in_place() -> None:
+    @nki.jit
+    def kernel(x: Any) -> Any:
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        tile = nl.load(x)
+        also = tile
+        also += 1.0
+        also *= 2.0
+        also -= tile * 0.5
+        tile[0:2, nl.ds(0, 3)] += 10.0
+        i_p, i_f = nl.mgrid[0:2, 0:3]
+        tile[i_p + 2, i_f] += 20.0
+        nl.store(out, tile)
+        return out
+
+    x = random(4, 3)
+    expected = x + 1
+    expected[:2] += 10
+    expected[2:] += 20
+    torch.testing.assert_close(kernel(x), expected)
 
 
 def test_grids_of_programs() -> None:

@@ -37,6 +37,8 @@ class Tile:
         """The tensor that it is, where the kernel returns it."""
         self.mask = mask
         """The elements that are meant; None for all."""
+        self.written: torch.Tensor | None = None
+        """PSUM: which elements have been written; adding to one that has not overwrites it."""
 
     @property
     def data(self) -> torch.Tensor:
@@ -65,12 +67,24 @@ class Tile:
         if where is not None:
             values = torch.where(where.expand(self.shape), values, self._data)
         self._data.copy_(values)
+        if self.written is not None:
+            self.written.fill_(True)
+
+    def _sum(self, other: Any) -> "Tile":
+        """Return ``self + other``, where ``self`` has been written, else ``other``."""
+        total = binary(ops.add, self, other, self.dtype)
+        if self.written is not None and not bool(self.written.all()):
+            fresh_values = _fitted(_as_carrier(other, total.codec), total.shape)
+            total._data = torch.where(self.written, total.data, fresh_values)
+        return total
 
     def __getitem__(self, index: Any) -> "Tile":
         index = tuple(_plain(item) for item in (index if isinstance(index, tuple) else (index,)))
         if any(isinstance(item, torch.Tensor) for item in index):
             return Gathered(self, index)
-        return Tile(self.data[index], self.codec, self.buffer, mask=None)
+        made = Tile(self.data[index], self.codec, self.buffer)
+        made.written = None if self.written is None else self.written[index]
+        return made
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self[index].assign(value)
@@ -93,12 +107,18 @@ class Tile:
     def __add__(self, other: Any) -> "Tile":
         return binary(ops.add, self, other)
 
-    __radd__ = __iadd__ = __add__
+    __radd__ = __add__
+
+    def __iadd__(self, other: Any) -> "Tile":
+        self.assign(self._sum(other))
+        return self
 
     def __sub__(self, other: Any) -> "Tile":
         return binary(ops.subtract, self, other)
 
-    __isub__ = __sub__
+    def __isub__(self, other: Any) -> "Tile":
+        self.assign(self - other)
+        return self
 
     def __rsub__(self, other: Any) -> "Tile":
         return binary(ops.subtract, other, self)
@@ -106,7 +126,11 @@ class Tile:
     def __mul__(self, other: Any) -> "Tile":
         return binary(ops.multiply, self, other)
 
-    __rmul__ = __imul__ = __mul__
+    __rmul__ = __mul__
+
+    def __imul__(self, other: Any) -> "Tile":
+        self.assign(self * other)
+        return self
 
     def __truediv__(self, other: Any) -> "Tile":
         if isinstance(other, Tile):
@@ -140,6 +164,7 @@ class Gathered(Tile):
         self.buffer = parent.buffer
         self.origin = None
         self.mask = None
+        self.written = None
         self.inside = torch.ones(self.index[0].shape, dtype=torch.bool)
         for item, size in zip(self.index, shape, strict=False):
             self.inside &= (item >= 0) & (item < size)
@@ -212,7 +237,10 @@ def fresh(shape: Sequence[int], dtype: Any, buffer: Any = Buffer.sbuf, name: str
     memory = current_core().allocate(laid_out if len(laid_out) > 1 else [*laid_out, 1], dtype_of(dtype), where, name)
     assert memory.flat is not None
     back = [order.index(dim) for dim in range(len(sizes))]
-    return Tile(memory.flat.view(laid_out).permute(back), memory.codec, where)
+    made = Tile(memory.flat.view(laid_out).permute(back), memory.codec, where)
+    if where is Buffer.psum:
+        made.written = torch.zeros(laid_out, dtype=torch.bool).permute(back)
+    return made
 
 
 # Instructions by value ------------------------------------------------------------------------------------------------
