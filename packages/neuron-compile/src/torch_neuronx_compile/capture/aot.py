@@ -55,9 +55,9 @@ def trace(
         decompositions=decompositions(),
         partition_fn=_partition,
     )
-    # The fused attention kernels of eager mode have no lowering; their definition in plain operators has.
+    # Attention is one operator of the graph, which the decompositions take apart; where it cannot be, its definition.
     caching = nullcontext() if cache_tag is None else cached_functions(cache_tag)
-    with sdpa_kernel(SDPBackend.MATH), caching:
+    with sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]), caching:
         compiled: Callable[..., Any] = backend(module, inputs)
     return compiled
 

@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 from torch_neuronx import plugins
 from torch_neuronx_compile.decompositions import (
     activations,
+    attention,
     convolution,
     cumulative,
     distributions,
@@ -36,6 +37,7 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
     table = dict(get_decomposition_table())
     for module in (
         activations,
+        attention,
         convolution,
         cumulative,
         distributions,
