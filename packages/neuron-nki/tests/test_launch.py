@@ -139,6 +139,7 @@ def test_fresh_memory_is_poisoned() -> None:
         nisa.dma_copy(out, nl.ndarray(x.shape, x.dtype))
         return out
 
+    forgets = simulate(forgets, verify="off")
     assert forgets(torch.ones(2, 2)).isnan().all()
     assert forgets(torch.ones(2, 2).to(torch.float8_e4m3fn)).float().isnan().all()
     assert forgets(torch.ones(2, 2, dtype=torch.int32)).unique().tolist() == [0x5A5A5A5A]

@@ -236,6 +236,15 @@ WORD = ValueType("str", "a name", _parse_word)
 CORE_LIST = ValueType("cores", "distinct core numbers and inclusive ranges, such as 0 or 0,2 or 0-3", _parse_core_list)
 
 
+def _parse_verify(text: str) -> str:
+    if text not in ("strict", "warn", "off"):
+        raise ValueError(text)
+    return text
+
+
+VERIFY = ValueType("verify", "strict, warn or off", _parse_verify)
+
+
 def _integer(choices: range, accepts: str) -> ValueType[int]:
     return ValueType("int", accepts, lambda text: _parse_int(text, choices))
 
@@ -540,6 +549,18 @@ NKI_PRECISE_FP = _declare(
         True,
         "When true, simulated NKI kernels round to the types that they name; false keeps narrow floating-point types in "
         "float32, which tells mistakes of logic from rounding.",
+        Kind.EMULATOR,
+        honoured_by=("torch-neuronx-nki",),
+    )
+)
+
+NKI_VERIFY = _declare(
+    Variable(
+        "TORCH_NEURONX_NKI_VERIFY",
+        VERIFY,
+        "strict",
+        "What the verifier does with an error in a simulated NKI kernel: `strict` raises, `warn` warns, `off` does not "
+        "look.",
         Kind.EMULATOR,
         honoured_by=("torch-neuronx-nki",),
     )

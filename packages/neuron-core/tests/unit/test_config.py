@@ -51,6 +51,7 @@ CASES: dict[str, tuple[list[tuple[str, object]], list[str]]] = {
     "TORCH_NEURONX_ENABLED_METRIC_TABLES": ([("", ()), ("graph_stats", ("graph_stats",)), ("a, b,", ("a", "b"))], []),
     "TORCH_NEURONX_METRICS_DIR": ([("/a", Path("/a"))], [""]),
     "TORCH_NEURONX_LOG_LEVEL": ([("0", 0), ("3", 3)], ["4", "-1", "debug", ""]),
+    "TORCH_NEURONX_NKI_VERIFY": ([("strict", "strict"), ("warn", "warn"), ("off", "off")], ["", "error", "0"]),
     "TORCH_NEURONX_DISABLE_PLUGINS": ([("", ()), ("all", ("all",)), ("a,b", ("a", "b"))], []),
 }
 

@@ -87,6 +87,8 @@ class NkiInstruction:
         """Say that this one runs after ``producers``. The simulator runs in program order; observers are told."""
         for producer in producers:
             self.core.launch.tell(Dependency(core=self.core.index, earlier=producer.index, later=self.index))
+            if producer.index > self.index and self.core.verifier is not None:
+                self.core.verifier.out_of_order(producer.index, self.index, source.kernel_line())
         return self
 
 
@@ -97,6 +99,8 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
     plan = core.plans.get(key)
     if plan is None:
         plan = core.keep(key, _prepare(core, op, operands, parameters))
+    if core.verifier is not None:
+        core.verifier.step(core.issued, op, plan, operands)
     if core.computes:
         if plan.on_views:
             plan.run(core, *operands)
@@ -291,8 +295,11 @@ def tell_meeting(
     """Count, and tell observers of, an instruction in which cores or ranks meet."""
     index = core.issued
     core.issued = index + 1
-    if core.observed:
+    if core.observed or core.verifier is not None:
         plan = Plan(_nothing, engine, dma=None if dma is None else lambda *_: dma)
+        if core.verifier is not None:
+            core.verifier.met(op, operands, plan, index)
+    if core.observed:
         _tell(core, index, op, plan, operands, parameters, name, cores, meeting)
     return NkiInstruction(core, index)
 

@@ -23,6 +23,7 @@ from torch_neuronx_nki.errors import NkiLaunchError, NkiValidationError
 from torch_neuronx_nki.machine import Core, Launch, Memory, maybe_core, set_core, violation
 from torch_neuronx_nki.options import Options
 from torch_neuronx_nki.tensors import NkiTensor
+from torch_neuronx_nki.verifier import verifier
 
 
 def run(
@@ -76,6 +77,7 @@ def run(
         )
     )
     cores = [Core(launch, index) for index in range(lnc)]
+    watching = verifier.begin(launch, cores)
     outputs: tuple[int, ...] = ()
     failure: BaseException | None = None
     try:
@@ -91,6 +93,8 @@ def run(
                 result = _Turns(launch, cores).run(lambda: function(*bound_args, **bound_kwargs))
             returned = [value for value in tree_flatten(result)[0] if isinstance(value, NkiTensor)]
             outputs = tuple(value.memory.id for value in returned)
+            if watching is not None:
+                watching.finish(tuple(value.memory.watched for value in returned if value.memory.watched is not None))
             return tree_map(lambda value: _handed_back(value, device, as_numpy), result)
     except BaseException as error:
         failure = error

@@ -21,6 +21,7 @@ from torch_neuronx_nki.trace import Allocation, Event, Observer
 
 if TYPE_CHECKING:
     from torch_neuronx_nki.issue import Plan
+    from torch_neuronx_nki.verifier.verifier import CoreVerifier
 
 _MAX_PLANS = 20_000
 _POISON = 0x5A
@@ -31,7 +32,7 @@ class Memory:
 
     __slots__ = (
         "address", "buffer", "codec", "flat", "flats", "id", "is_argument", "is_dense", "matmul_regions", "name",
-        "origin", "row", "shape", "written_otherwise",
+        "origin", "row", "shape", "watched", "written_otherwise",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,8 @@ class Memory:
         """PSUM: the views that matmuls have written."""
         self.written_otherwise = False
         """PSUM: whether another instruction has written here."""
+        self.watched: Any = None
+        """What the verifier knows of it."""
 
     def flat_as(self, carrier: torch.dtype) -> torch.Tensor:
         """Return the bytes as one-dimensional tensor of ``carrier``."""
@@ -122,6 +125,7 @@ class Core:
         self.limits = launch.options.limits
         self.computes = launch.computes
         self.observed = bool(launch.observers)
+        self.verifier: CoreVerifier | None = None
         self.plans = launch.plans
         self.issued = 0
         """Instructions so far."""
@@ -158,6 +162,8 @@ class Core:
             flat=self._fresh(shape, how),
             address=address,
         )
+        if self.verifier is not None:
+            self.verifier.allocated(memory)
         if self.observed:
             self.tell_allocation(memory, self.index)
         return memory
@@ -187,6 +193,8 @@ class Core:
             flat=self._fresh(shape, how),
         )
         shared.append(memory)
+        if self.verifier is not None:
+            self.verifier.allocated(memory)
         if self.observed:
             self.tell_allocation(memory, None)
         return memory

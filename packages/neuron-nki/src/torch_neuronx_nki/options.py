@@ -1,6 +1,7 @@
 """What the simulator simulates: the chip, the language's version, and how numbers are rounded."""
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from torch_neuronx import config
@@ -10,6 +11,14 @@ from torch_neuronx_nki.targets import CoreLimits, limits_of
 
 LANGUAGES = ((0, 3), (0, 4), (0, 5), (0, 6), (0, 7))
 """Versions of the language whose rules can be asked for."""
+
+
+class Verify(StrEnum):
+    """What happens when the verifier finds an error: an exception, an ``NkiWarning``, or there is no verifier."""
+
+    strict = "strict"
+    warn = "warn"
+    off = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,8 @@ class Options:
     """Keep float8 results finite on overflow; False gives infinity, or NaN where the type has none."""
     poison: bool = True
     """Fill fresh memory with NaN, and integers with an odd pattern, so that reading it shows."""
+    verify: Verify = Verify.strict
+    """What the verifier does."""
 
 
 def options(**changes: Any) -> Options:
@@ -40,10 +51,22 @@ def options(**changes: Any) -> Options:
         from torch_neuronx import plugins
 
         limits = limits_of(find_target(target, plugins.manager().targets()))
-    made = Options(limits=limits, precise=config.get(config.NKI_PRECISE_FP))
+    made = Options(
+        limits=limits,
+        precise=config.get(config.NKI_PRECISE_FP),
+        verify=_verify(changes.pop("verify", None)),
+    )
     if language is not None:
         made = replace(made, language=_version(language))
     return replace(made, **changes)
+
+
+def _verify(asked: Any) -> Verify:
+    mode = config.get(config.NKI_VERIFY) if asked is None else asked
+    try:
+        return Verify(mode)
+    except ValueError:
+        raise NkiLaunchError(f"There is no verify={asked!r}. Use one of: {', '.join(Verify)}.") from None
 
 
 def _version(language: str) -> tuple[int, int]:

@@ -49,6 +49,18 @@ _ALL = (
     Rule("register", "A register holds one 32-bit number, which is there when the kernel asks for it."),
     Rule("cores", "Cores meet with the same instruction, and name cores that run."),
     Rule("replica-group", "Replica groups list each rank once, and include the one that asks."),
+    Rule("sbuf-capacity", "What is live at once in SBUF fits its partitions."),
+    Rule("psum-capacity", "What is live at once in PSUM fits its banks."),
+    Rule("psum-bank", "One matmul writes to one bank of PSUM, before gen4."),
+    Rule("psum-accumulate", "A matmul adds to what earlier matmuls have written."),
+    Rule("psum-address", "A tensor placed in PSUM begins at a bank."),
+    Rule("address-overlap", "A placed tensor is not read after another one was written over it."),
+    Rule("uninitialised-read", "What an instruction reads has been written before."),
+    Rule("output-unwritten", "What a kernel returns has been written to."),
+    Rule("operand-overlap", "A source and the destination are the same view, or do not overlap."),
+    Rule("dma-overlap", "The source and the destination of a transfer do not overlap, or are the same view."),
+    Rule("core-race", "Cores meet between a write to shared HBM by one and an access by the other."),
+    Rule("dependency-order", "An instruction is issued after those that it depends on."),
 )
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _ALL}

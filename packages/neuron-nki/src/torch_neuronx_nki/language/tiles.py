@@ -60,6 +60,7 @@ def _filled(shape: Sequence[int], dtype: Any, buffer: Any, name: str, value: flo
         return tile
     if tile.memory.flat is not None:
         tile.codec.save(tile.data, torch.full(tile.shape, float(value)))
+    tile.memory.watched = None  # holds values, which no instruction has written
     return tile
 
 
@@ -309,6 +310,7 @@ def shared_constant(value: Any, dtype: Any = None) -> NkiTensor:
     array = np.load(value, allow_pickle=False) if isinstance(value, str) else np.asarray(value)
     kind = _dtype(dtype if dtype is not None else array.dtype)
     made = ndarray(array.shape, kind, Buffer.hbm)
+    made.memory.watched = None  # holds values, which no instruction has written
     if made.memory.flat is not None:
         values = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
         made.codec.save(made.data, values)
@@ -318,6 +320,7 @@ def shared_constant(value: Any, dtype: Any = None) -> NkiTensor:
 def shared_identity_matrix(n: int, dtype: Any = dtypes.uint8, dst: NkiTensor | None = None) -> NkiTensor:
     """Make the ``n`` by ``n`` identity in SBUF, or write it to ``dst``."""
     made = dst if dst is not None else ndarray((n, n), dtype)
+    made.memory.watched = None  # holds values, which no instruction has written
     if made.memory.flat is not None:
         made.codec.save(made.data, torch.eye(n))
     return made
