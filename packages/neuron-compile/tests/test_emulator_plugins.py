@@ -4,22 +4,26 @@ import ctypes
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import jaxlib
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import Unsupported
 
 from torch_neuronx import plugins
 from torch_neuronx.compilers import CompileRequest
 from torch_neuronx.errors import NEFFCompilationError, NEFFExecutionError
 from torch_neuronx.hookspecs import hookimpl
-from torch_neuronx.lowerings import Collective, Lowering
+from torch_neuronx.lowerings import Collective, Expansion, Lowering
 from torch_neuronx.runtimes.interface import Executable
 from torch_neuronx.runtimes.select import select_runtime
 from torch_neuronx_compile.worker.canonical import portable
+from torch_neuronx_compile.worker.client import worker
 
 from .helpers import compiled
 
@@ -31,6 +35,19 @@ ALL_REDUCE = """
     }) {replica_groups = dense<[[0, 2], [1, 3]]> : tensor<2x2xi64>, use_global_device_ids,
         channel_handle = #stablehlo.channel_handle<handle = 7, type = 1>} : (tensor<4xf32>) -> tensor<4xf32>
     return %0 : tensor<4xf32>"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_dist() -> Iterator[None]:
+    """Take out the plugin that implements collectives, where it is installed."""
+    manager = plugins.manager()
+    manager.load()
+    found = sys.modules.get("torch_neuronx_dist.plugin")
+    if found is not None:
+        manager.unregister("dist")
+    yield
+    if found is not None:
+        manager.register(found, "dist")
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +215,41 @@ def test_registered_collectives_are_part_of_the_compilers_version(toy: Toy) -> N
         assert compiler.version() != with_toy
     finally:
         plugins.manager().register(toy, "toy")
+
+
+class Expanding:
+    """Expands an operator; ``own`` is what only this process knows."""
+
+    def __init__(self, own: str) -> None:
+        self.own = own
+
+    @hookimpl
+    def torch_neuronx_register_expansions(self) -> list[Expansion]:
+        return [Expansion("toy::power.default", "toy_expansion:power", "1", self._rewrite)]
+
+    def _rewrite(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if arguments["name"] == "unknown":
+            raise NotImplementedError("nobody knows it")
+        return {"name": self.own}
+
+
+@pytest.mark.parametrize(("own", "expected"), [("square", [1, 4, 9]), ("cube", [1, 8, 27])])
+def test_an_expansion_builds_operations_from_rewritten_arguments(
+    own: str, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    worker().close()  # the next one gets the path
+    plugins.manager().register(Expanding(own), "expanding")
+    try:
+        with torch.library._scoped_library("toy", "DEF") as definitions:
+            definitions.define("power(Tensor x, str name) -> Tensor")
+            definitions.impl("power", lambda x, name: x * 0, "CompositeExplicitAutograd")
+            torch.library.register_fake("toy::power", lambda x, name: torch.empty_like(x), lib=definitions)
+            x = torch.tensor([1.0, 2.0, 3.0], device="neuron")
+            assert compiled(lambda x: torch.ops.toy.power(x, "mine"))(x).tolist() == expected
+            with pytest.raises(Unsupported, match="it has no lowering: nobody knows it"):
+                compiled(lambda x: torch.ops.toy.power(x, "unknown"))(x)
+            with pytest.raises(Unsupported, match="it has no lowering"):
+                compiled(lambda x: torch.ops.toy.power(x.int(), "mine"))(x)
+    finally:
+        plugins.manager().unregister("expanding")

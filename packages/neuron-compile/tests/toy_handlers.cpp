@@ -48,7 +48,7 @@ static ffi::Error all_reduce(ffi::RemainingArgs operands, ffi::RemainingRets res
   const auto groups = *attributes.get<ffi::Span<const int64_t>>("replica_groups");
   const auto size = *attributes.get<int64_t>("group_size");
   if (*attributes.get<std::string_view>("reduction") != "add" || groups.size() != 4 || groups[1] != 2 ||
-      *attributes.get<int64_t>("channel_id") != 7 || !*attributes.get<bool>("use_global_device_ids")) {
+      *attributes.get<int64_t>("channel_id") != 1 || !*attributes.get<bool>("use_global_device_ids")) {
     return ffi::Error::InvalidArgument("unexpected attributes");
   }
   for (size_t position = 1; position < operands.size(); ++position) { // the first of each is the token

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch_neuronx.compilers import Compiler
     from torch_neuronx.events import Event
     from torch_neuronx.kernels import KernelOffer
-    from torch_neuronx.lowerings import Collective, Lowering
+    from torch_neuronx.lowerings import Collective, Expansion, Lowering
     from torch_neuronx.op_status import OpRecord
     from torch_neuronx.runtimes.interface import Runtime
     from torch_neuronx.targets import Target
@@ -161,6 +161,22 @@ def torch_neuronx_register_lowerings() -> Iterable[Lowering]:
         @hookimpl
         def torch_neuronx_register_lowerings():
             return [Lowering("mylib::scale.default", "MyScale", handler=my_package.scale_capsule, fingerprint="1")]
+    """
+
+
+@hookspec
+def torch_neuronx_register_expansions() -> Iterable[Expansion]:
+    """Add operators that become operations of StableHLO.
+
+    Called by the compiler package before it lowers its first graph. Two expansions of one operator are an error.
+
+    :return: The expansions; what builds the operations runs in the compile worker, without torch.
+
+    Example::
+
+        @hookimpl
+        def torch_neuronx_register_expansions():
+            return [Expansion("mylib::scale.default", build="my_package.stablehlo:scale", fingerprint="1")]
     """
 
 

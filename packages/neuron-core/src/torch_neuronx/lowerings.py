@@ -1,12 +1,13 @@
-"""How an operator of a compiled graph becomes a StableHLO custom call, and what the emulator runs for one.
+"""How an operator of a compiled graph becomes StableHLO, and what the emulator runs for custom calls and collectives.
 
 A handler is a capsule with an XLA FFI handler (``xla/ffi/api/ffi.h``, in ``jaxlib/include``). It gets the operands, the
 results and, as attributes by name, the operator's arguments that are not tensors: ``bool``, ``int64_t``, ``double``,
 strings and lists of ``int64_t``. Buffers are row-major. It runs on a thread of XLA, without the GIL.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,29 @@ class Lowering:
 
 
 @dataclass(frozen=True, slots=True)
+class Expansion:
+    """One operator that becomes operations of StableHLO in the compile worker."""
+
+    op: str
+    """Name of the FX target, with overload: ``mylib::scale.default``."""
+    build: str
+    """``module:function`` in the worker, which has no torch.
+
+    Called with an operation of ``jaxlib.mlir`` whose operands are the operator's tensors and whose result types are to
+    be kept, and with the operator's other arguments by name. It builds at the current insertion point and returns the
+    new value, or a list of them. ``NotImplementedError``, with a reason, refuses the call.
+    """
+    fingerprint: str
+    """Changes whenever the operations may be others; part of every key of a graph that uses it."""
+    rewrite: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Called where the graph is compiled with the arguments that are not tensors, by name; returns those to replace.
+
+    For what only that process knows, such as the members of a process group. Types stay those of the operator's schema.
+    ``NotImplementedError`` refuses the call.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Collective:
     """What the emulator runs for one collective operation of StableHLO. Its calls are always ordered.
 
@@ -54,8 +78,8 @@ class Collective:
     - ``source_target_pairs``: the pairs in a row.
     - ``channel_id``: 0 where the operation names no channel.
     - ``use_global_device_ids``: a ``bool``.
-    - ``reduction``: the operation between two elements: ``add``, ``maximum``, ``minimum``, ``multiply``, ``and`` or
-      ``or``.
+    - ``reduction``: the operation between two elements: ``add``, ``maximum``, ``minimum``, ``multiply``, ``and``,
+      ``or`` or ``xor``.
     """
 
     op: str
@@ -66,3 +90,8 @@ class Collective:
     """Returns the capsule of the XLA FFI handler; called once, in the process that runs the graph."""
     fingerprint: str
     """Changes with what the handler takes and gives; part of the key of everything the emulator compiles."""
+    take_error: Callable[[], None] | None = None
+    """Raises the exception behind the latest failure of the handler, once: the program then ends with it.
+
+    ``None``, and a call that raises nothing: the program ends with :class:`NEFFExecutionError` and the handler's words.
+    """

@@ -23,7 +23,7 @@ from torch_neuronx.compilers import Compiler
 from torch_neuronx.errors import DuplicatePluginNameError, PluginError, PluginWarning
 from torch_neuronx.events import Event
 from torch_neuronx.kernels import KernelOffer
-from torch_neuronx.lowerings import Collective, Lowering
+from torch_neuronx.lowerings import Collective, Expansion, Lowering
 from torch_neuronx.op_status import OpRecord
 from torch_neuronx.runtimes.interface import Runtime
 from torch_neuronx.targets import Target
@@ -108,6 +108,10 @@ class PluginManager:
     def lowerings(self) -> Mapping[str, Lowering]:
         """Return every lowering by operator."""
         return self._named("torch_neuronx_register_lowerings", Lowering, "op", "lowering")
+
+    def expansions(self) -> Mapping[str, Expansion]:
+        """Return every expansion by operator."""
+        return self._named("torch_neuronx_register_expansions", Expansion, "op", "graph expansion")
 
     def collectives(self) -> Mapping[str, Collective]:
         """Return what the emulator runs for collectives, by operation."""

@@ -19,7 +19,7 @@ from torch_neuronx.errors import DuplicatePluginNameError
 from torch_neuronx.events import Event, GraphExecuted
 from torch_neuronx.hookspecs import hookimpl
 from torch_neuronx.kernels import KernelOffer
-from torch_neuronx.lowerings import Collective, Lowering
+from torch_neuronx.lowerings import Collective, Expansion, Lowering
 from torch_neuronx.op_status import OpRecord, OpStatus
 from torch_neuronx.plugins import PluginManager
 from torch_neuronx.runtimes.emulator import EmulatorRuntime
@@ -177,6 +177,19 @@ def test_hook_torch_neuronx_register_lowerings() -> None:
     assert (lowering.ordered, lowering.mutates, lowering.worker_stub) == (False, (), None)
     with pytest.raises(DuplicatePluginNameError, match=r"a lowering named 'mylib::scale.default'"):
         manager(Lowerings(), Lowerings()).lowerings()
+
+
+def test_hook_torch_neuronx_register_expansions() -> None:
+    scale = Expansion("mylib::scale.default", build="my_package.stablehlo:scale", fingerprint="1")
+
+    class Expansions:
+        @hookimpl
+        def torch_neuronx_register_expansions(self) -> list[Expansion]:
+            return [scale]
+
+    assert manager(Expansions()).expansions() == {"mylib::scale.default": scale}
+    with pytest.raises(DuplicatePluginNameError, match=r"a graph expansion named 'mylib::scale.default'"):
+        manager(Expansions(), Expansions()).expansions()
 
 
 def test_hook_torch_neuronx_register_collectives() -> None:

@@ -1,10 +1,11 @@
 """Programs that another process lowered, by graph: the persistent store, found by hook."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import fx
 
-from torch_neuronx.lowerings import Lowering
+from torch_neuronx.lowerings import Expansion, Lowering
 from torch_neuronx_compile.lowering.graph_text import UnknownArgumentError, graph_text
 from torch_neuronx_compile.stores import find_or_make
 from torch_neuronx_compile.versions import versions
@@ -13,7 +14,7 @@ KIND = "hlo"
 
 
 def find_or_lower(
-    name: str, graph: fx.Graph, lowerings: Sequence[Lowering], lower_now: Callable[[], bytes]
+    name: str, graph: fx.Graph, lowerings: Sequence[Lowering | Expansion], lower_now: Callable[[], bytes]
 ) -> tuple[bytes, bool]:
     """Return the program of a prepared graph called ``name``, and whether ``lower_now`` had to make it.
 
@@ -24,9 +25,12 @@ def find_or_lower(
         text = graph_text(graph)
     except UnknownArgumentError:
         return lower_now(), True
-    used = [
-        [lowering.op, lowering.custom_call, lowering.fingerprint, lowering.ordered, list(lowering.mutates)]
-        for lowering in sorted(lowerings, key=lambda lowering: lowering.op)
-    ]
+    used = [_facts(lowering) for lowering in sorted(lowerings, key=lambda lowering: lowering.op)]
     parts = {"graph": text.encode(), "lowerings": used, **versions()}
     return find_or_make(KIND, parts, lower_now, {"graph": name})
+
+
+def _facts(lowering: Lowering | Expansion) -> list[Any]:
+    if isinstance(lowering, Expansion):
+        return [lowering.op, lowering.build, lowering.fingerprint]
+    return [lowering.op, lowering.custom_call, lowering.fingerprint, lowering.ordered, list(lowering.mutates)]

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from torch_neuronx import plugins
-from torch_neuronx.lowerings import Lowering
+from torch_neuronx.lowerings import Expansion, Lowering
 from torch_neuronx_compile import ops
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.lowering.diagnose import find_culprit
@@ -42,7 +42,7 @@ def lower(unit: CompilationUnit, child: Caller | None = None) -> LoweredProgram:
 
 
 def fingerprints(graph: fx.Graph) -> dict[str, str]:
-    """Return the fingerprints of the plugins' lowerings that ``graph`` uses, by operator."""
+    """Return the fingerprints of the plugins' lowerings and expansions that ``graph`` uses, by operator."""
     return {lowering.op: lowering.fingerprint for lowering in _registered(graph)}
 
 
@@ -64,11 +64,12 @@ def task_arguments(graph: fx.Graph) -> dict[str, Any]:
     return {
         "torch_module": module,
         "arguments": {_mlir_name(name): _argument_names(target) for name, target in external.items()},
-        "custom_calls": {_mlir_name(lowering.op): lowering.custom_call for lowering in used},
+        "custom_calls": {_mlir_name(found.op): found.custom_call for found in used if isinstance(found, Lowering)},
+        "expansions": {_mlir_name(found.op): found.build for found in used if isinstance(found, Expansion)},
     }
 
 
-def _key(program: bytes, used: tuple[Lowering, ...]) -> str:
+def _key(program: bytes, used: tuple[Lowering | Expansion, ...]) -> str:
     digest = hashlib.sha256(program)
     for lowering in sorted(used, key=lambda lowering: lowering.op):
         digest.update(f"\0{lowering.op}\0{lowering.fingerprint}".encode())
@@ -83,15 +84,20 @@ def _targets(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
     }
 
 
-def _registered(graph: fx.Graph) -> tuple[Lowering, ...]:
-    """Return the plugins' lowerings that ``graph`` uses."""
-    registered: Mapping[str, Lowering] = plugins.manager().lowerings()
+def _plugins_lowerings() -> Mapping[str, Lowering | Expansion]:
+    manager = plugins.manager()
+    return {**manager.lowerings(), **manager.expansions()}
+
+
+def _registered(graph: fx.Graph) -> tuple[Lowering | Expansion, ...]:
+    """Return the plugins' lowerings and expansions that ``graph`` uses."""
+    registered = _plugins_lowerings()
     return tuple(registered[name] for name in _targets(graph) if name in registered)
 
 
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
     """Return the operators of ``graph`` that cross as calls: of plugins, of this package, and those with a function."""
-    registered = plugins.manager().lowerings()
+    registered = _plugins_lowerings()
     return {
         name: target
         for name, target in _targets(graph).items()

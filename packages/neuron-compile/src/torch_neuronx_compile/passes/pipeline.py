@@ -8,6 +8,7 @@ from torch_neuronx_compile.passes.complex_numbers import split_complex
 from torch_neuronx_compile.passes.constants import lift_constants
 from torch_neuronx_compile.passes.devices import move_to_cpu
 from torch_neuronx_compile.passes.empty import fill_empty
+from torch_neuronx_compile.passes.expansions import rewrite_arguments
 from torch_neuronx_compile.passes.float64 import narrow_float64
 from torch_neuronx_compile.passes.inputs import prune_inputs
 from torch_neuronx_compile.passes.outputs import strip_outputs
@@ -37,6 +38,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         reason = "has a result whose shape depends on the values of its inputs, and a NEFF has static shapes"
         raise failed(name, graph, "the check of its shapes", reason, node=dependent)
     specialise(graph)
+    rewrite_arguments(graph, name)
     set_default_strides(graph)
     fill_uninitialized(graph)
     fill_empty(graph)

@@ -38,6 +38,7 @@ def fingerprint(options: CompileOptions) -> str:
         "variables": {variable.name: config.get(variable) for variable in _VARIABLES},
         "decompositions": {str(op): _code(function) for op, function in manager.decompositions().items()},
         "lowerings": {op: [found.custom_call, found.fingerprint] for op, found in manager.lowerings().items()},
+        "expansions": {op: [found.build, found.fingerprint] for op, found in manager.expansions().items()},
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 

@@ -105,7 +105,8 @@ def check(record: GraphRecord, target: str) -> None:
             f"The saved graph {name!r} was compiled for {record.target}, and this process uses {target}. Set "
             f"NEURON_PLATFORM_TARGET_OVERRIDE={record.target}, or compile again and save it here."
         )
-    registered = plugins.manager().lowerings()
+    manager = plugins.manager()
+    registered = {**manager.lowerings(), **manager.expansions()}
     for op, fingerprint in record.lowerings.items():
         here = registered[op].fingerprint if op in registered else None
         if here != fingerprint:

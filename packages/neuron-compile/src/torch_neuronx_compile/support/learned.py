@@ -63,6 +63,7 @@ def _state() -> str:
     """Extend the fingerprint by what plugins decide."""
     manager = plugins.manager()
     lowerings = [f"{name} {lowering.fingerprint}" for name, lowering in manager.lowerings().items()]
+    lowerings += [f"{name} {expansion.fingerprint}" for name, expansion in manager.expansions().items()]
     decomposed = [
         f"{dispatcher_name(op)} {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         for op, function in manager.decompositions().items()

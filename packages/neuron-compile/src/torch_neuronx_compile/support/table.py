@@ -63,7 +63,7 @@ def changed_by_plugins() -> frozenset[str]:
     from torch_neuronx import plugins
 
     manager = plugins.manager()
-    lowered = (name.removesuffix(".default") for name in manager.lowerings())
+    lowered = (name.removesuffix(".default") for name in (*manager.lowerings(), *manager.expansions()))
     return frozenset(map(dispatcher_name, manager.decompositions())) | frozenset(lowered)
 
 

@@ -4,6 +4,7 @@ torch-mlir's bindings have no StableHLO builders, jaxlib's have, so a module goe
 other as text.
 """
 
+import importlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -45,15 +46,18 @@ def new_context() -> ir.Context:
     return context
 
 
-def make_static(module: str, calls: list[ExternalCall], custom_calls: dict[str, str]) -> str:
+def make_static(
+    module: str, calls: list[ExternalCall], custom_calls: dict[str, str], expansions: dict[str, str]
+) -> str:
     """Return ``module`` with its external calls replaced, without CHLO and dynamic operations.
 
-    ``custom_calls`` gives the custom-call target of each external operator that has no expansion. Raises
+    ``custom_calls`` gives the custom-call target of each external operator that has no expansion, ``expansions`` the
+    ``module:function`` of a plugin's. Raises
     :class:`WorkerTaskError` with what the passes say.
     """
     with new_context(), ir.Location.unknown():
         parsed = ir.Module.parse(module)
-        _replace_external_calls(parsed, calls, custom_calls)
+        _replace_external_calls(parsed, calls, custom_calls, expansions)
         for operation in list(walk(parsed)):
             if operation.name in DOCUMENTED_CALLS:
                 _replace(operation, lambda op: call_documented(op, DOCUMENTED_CALLS[op.name]))
@@ -91,7 +95,16 @@ def _finished(module: str) -> ir.Module:
     for operation in list(walk(parsed)):
         if operation.name == "arith.constant":
             _replace(operation, lambda op: stablehlo.constant(op.attributes["value"]))
+    _number_channels(parsed)
     return parsed
+
+
+def _number_channels(module: ir.Module) -> None:
+    """Give every collective that has a channel one of its own, in the order of the program."""
+    found = [operation for operation in walk(module) if "channel_handle" in operation.attributes]
+    for number, operation in enumerate(found, start=1):
+        kind = stablehlo.ChannelHandle(operation.attributes["channel_handle"]).channel_type
+        operation.attributes["channel_handle"] = stablehlo.ChannelHandle.get(number, kind)
 
 
 def walk(module: ir.Module) -> Iterator[Any]:
@@ -126,7 +139,9 @@ def _replace(operation: Any, build: Callable[[Any], Any]) -> None:
     operation.erase()
 
 
-def _replace_external_calls(module: ir.Module, calls: list[ExternalCall], custom_calls: dict[str, str]) -> None:
+def _replace_external_calls(
+    module: ir.Module, calls: list[ExternalCall], custom_calls: dict[str, str], expansions: dict[str, str]
+) -> None:
     for operation in list(walk(module)):
         if operation.name == "func.call":
             symbol = ir.FlatSymbolRefAttr(operation.attributes["callee"]).value
@@ -135,11 +150,21 @@ def _replace_external_calls(module: ir.Module, calls: list[ExternalCall], custom
                 _replace(operation, partial(EXPANSIONS[call.op], **call.constants))
             elif call.op in FUNCTIONS:
                 _replace(operation, partial(build, op=call.op, tensors=call.tensors, constants=call.constants))
+            elif call.op in expansions:
+                _replace(operation, partial(_plugins_expansion, build=expansions[call.op], constants=call.constants))
             else:
                 _replace(operation, partial(_custom_call, target=custom_calls[call.op], constants=call.constants))
     for operation in list(walk(module)):
         if operation.name == "func.func" and len(operation.regions[0].blocks) == 0:
             operation.erase()
+
+
+def _plugins_expansion(operation: Any, build: str, constants: dict[str, Any]) -> Any:
+    module, _, name = build.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)(operation, **constants)
+    except NotImplementedError as error:
+        raise WorkerTaskError(f"failed to legalize: {error}") from None
 
 
 def _custom_call(operation: Any, target: str, constants: dict[str, Any]) -> Any:

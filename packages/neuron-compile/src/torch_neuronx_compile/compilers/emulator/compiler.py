@@ -33,7 +33,9 @@ class EmulatorCompiler:
         """Return what decides the code: this package, XLA, the rewriting in front of it, and plugins' collectives."""
         parts = [metadata.version("torch-neuronx-compile"), f"jaxlib-{metadata.version('jaxlib')}", _rewriting()]
         collectives = plugins.manager().collectives().values()
-        parts.extend(sorted(f"{found.op}-{found.custom_call}-{found.fingerprint}" for found in collectives))
+        facts = sorted(f"{found.op}-{found.custom_call}-{found.fingerprint}" for found in collectives)
+        if facts:
+            parts.append(hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16])
         return "+".join(parts)
 
     def host(self) -> Mapping[str, str]:

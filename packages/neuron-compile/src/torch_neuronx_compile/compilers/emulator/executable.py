@@ -11,7 +11,7 @@ from torch_neuronx.errors import NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable, TensorInfo, Usage
 from torch_neuronx_compile import _C
 from torch_neuronx_compile._compat import array_from_capsule, capsule_of_array
-from torch_neuronx_compile.compilers.emulator.handlers import register_own_handlers
+from torch_neuronx_compile.compilers.emulator.handlers import raise_plugins_error, register_own_handlers
 from torch_neuronx_compile.compilers.emulator.xla import compile_options
 from torch_neuronx_compile.xla_library import xla_client
 
@@ -73,6 +73,7 @@ class XlaExecutable(Executable):
         try:
             return run(inputs if type(inputs) is list else list(inputs))
         except xla_client.XlaRuntimeError as error:
+            raise_plugins_error()
             raise NEFFExecutionError(f"The program {self._name!r} failed on neuron:{self._core}: {error}.") from error
 
     def unload(self) -> None:

@@ -37,3 +37,10 @@ def register_plugin_handlers(program: str, targets: Sequence[str]) -> None:
             )
         xla_client.register_custom_call_target(target, offered[target](), platform="cpu", api_version=1)
         _registered.add(target)
+
+
+def raise_plugins_error() -> None:
+    """Raise what a collective's handler has failed with, where its plugin keeps that."""
+    for found in plugins.manager().collectives().values():
+        if found.take_error is not None:
+            found.take_error()
