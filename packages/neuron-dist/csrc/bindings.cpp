@@ -1,8 +1,10 @@
 #include <pybind11/chrono.h>
 #include <pybind11/functional.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/extension.h>
 
+#include "graph_collectives.h"
 #include "process_group.h"
 
 namespace py = pybind11;
@@ -12,6 +14,15 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using Options = ProcessGroupNeuron::Options;
 
   m.def("set_carrier_factory", &torch_neuronx::distributed::set_carrier_factory);
+  m.def("set_group_finder", &torch_neuronx::distributed::set_group_finder);
+  m.def("take_graph_error", torch::wrap_pybind_function(&torch_neuronx::distributed::take_graph_error));
+  m.def("graph_handlers", [] {
+    py::dict handlers;
+    for (const auto& [operation, handler] : torch_neuronx::distributed::graph_handlers()) {
+      handlers[operation] = py::capsule(reinterpret_cast<void*>(handler));
+    }
+    return handlers;
+  });
 
   py::class_<ProcessGroupNeuron, c10::intrusive_ptr<ProcessGroupNeuron>, c10d::Backend> group(m, "ProcessGroupNeuron");
 

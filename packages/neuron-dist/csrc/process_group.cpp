@@ -3,6 +3,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
+#include <numeric>
 
 #include "gil.h"
 
@@ -105,6 +106,16 @@ BackendPtr ProcessGroupNeuron::merge(
   merged->group_name = options->group_name;
   merged->group_desc = options->group_desc;
   return c10::make_intrusive<ProcessGroupNeuron>(store->clone(), rank, size, std::move(merged));
+}
+
+std::vector<int64_t> ProcessGroupNeuron::world_ranks() const {
+  const auto& given = options_->global_ranks_in_group;
+  if (!given.empty()) {
+    return {given.begin(), given.end()};
+  }
+  std::vector<int64_t> all(static_cast<size_t>(getSize())); // the world itself has no list
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void ProcessGroupNeuron::startCoalescing() {

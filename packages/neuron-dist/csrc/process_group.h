@@ -96,6 +96,13 @@ class ProcessGroupNeuron final : public c10d::Backend {
   void setSequenceNumberForGroup() override;
   uint64_t getSequenceNumberForGroup() override;
 
+  /// The group that moves bytes of host memory.
+  const BackendPtr& carrier() const {
+    return carrier_;
+  }
+  /// Ranks of the members in the world, in the order of their ranks in this group.
+  std::vector<int64_t> world_ranks() const;
+
  private:
   struct Slice {
     int64_t offset;

@@ -1,6 +1,19 @@
-"""Names of torch that are not public, all for type checkers only. Checked with torch 2.13."""
+"""Names of torch that are not public. Checked with torch 2.13."""
+
+from collections.abc import Sequence
+
+import torch.distributed as dist
 
 # torch.distributed has both at run time, but does not export the first, and imports the second where it has Gloo.
-from torch._C._distributed_c10d import Backend, ProcessGroupGloo, Store
+from torch._C._distributed_c10d import Backend, ProcessGroup, ProcessGroupGloo, Store
 
-__all__ = ["Backend", "ProcessGroupGloo", "Store"]
+# Graphs hold groups by their registered names, and only torch's own code looks those up.
+from torch._C._distributed_c10d import _resolve_process_group as resolve
+
+__all__ = ["Backend", "ProcessGroupGloo", "Store", "groups_with_ranks", "resolve"]
+
+
+def groups_with_ranks(ranks: Sequence[int]) -> list[ProcessGroup]:
+    """Return this process's groups of exactly these ranks, the oldest first; torch lists groups nowhere else."""
+    known = dist.distributed_c10d._world.pg_group_ranks
+    return [group for group, places in known.items() if sorted(places) == sorted(ranks)]
