@@ -37,6 +37,12 @@ def update_cache(
     scatter_rows(values, new_values, slots)
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    slots = torch.tensor([[5], [-1], [1000]], dtype=torch.int32)
+    return scatter_rows, (torch.zeros(1024, 128), torch.randn(3, 128), slots)
+
+
 if __name__ == "__main__":
     keys, values = (torch.zeros(1024, 128, device="neuron") for _ in range(2))
     new = torch.randn(3, 128, device="neuron")

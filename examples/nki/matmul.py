@@ -64,6 +64,14 @@ def matmul_blocked(lhsT, rhs, tiles_in_block_m=2):
     return out
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    import torch
+
+    a, b = torch.randn(512, 512, dtype=torch.bfloat16), torch.randn(512, 1024, dtype=torch.bfloat16)
+    return [(matmul_tiled, (a, b)), (matmul_blocked, (a, b))]
+
+
 if __name__ == "__main__":
     import torch
 

@@ -30,6 +30,13 @@ def rms_norm(x, weight, eps=1e-6):
     return out
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    import torch
+
+    return rms_norm, (torch.randn(300, 768), torch.randn(1, 768))
+
+
 if __name__ == "__main__":
     import torch
 

@@ -26,6 +26,13 @@ def softmax(x):
     return out
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    import torch
+
+    return softmax, (torch.randn(300, 1000),)
+
+
 if __name__ == "__main__":
     import torch
 

@@ -21,6 +21,13 @@ def tensor_add(a, b):
     return out
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    import torch
+
+    return tensor_add, (torch.randn(300, 512), torch.randn(300, 512))
+
+
 if __name__ == "__main__":
     import torch
 

@@ -526,7 +526,6 @@ class CoreVerifier:
                 actual=missing,
                 source=place,
             )
-        written.known.add(key)
 
     def write(self, state: State, view: View, key: Any, indirect: bool, place: SourceLocation | None) -> None:
         """Look at what an instruction writes."""
