@@ -25,6 +25,13 @@ def test_each_integer_compiles_once() -> None:
     assert len(get_dynamo_metrics()) == 3
 
 
+def test_a_float_that_varies_becomes_an_input() -> None:
+    function = compiled(lambda x, n: x * n)
+    for n in (0.5, 1.5, 2.5, 1.5, 0.5):
+        assert torch.equal(function(torch.ones(2, device="neuron"), n).cpu(), torch.full((2,), n))
+    assert len(get_dynamo_metrics()) == 2
+
+
 def test_dynamic_shapes_are_refused() -> None:
     function = torch.compile(lambda x: x + 1, backend="neuron", dynamic=True)
     with pytest.raises(ConfigurationError, match=r"static shapes.*pad inputs"):

@@ -62,7 +62,14 @@ def _by_values(op: OpOverload, args: tuple[Any, ...], kwargs: Mapping[str, Any])
         if bound.get("output_size") is not None:  # repeat_interleave with a known size
             return None
         return DEPENDS_ON_VALUES
-    return _NUMBER if torch.Tag.data_dependent_output in op.tags else None
+    if torch.Tag.data_dependent_output not in op.tags:
+        return None
+    # Dynamo reads numbers of the program, which it wraps as tensors on the CPU, in this way.
+    return _NUMBER if any(_on_device(value) for value in tree_leaves((args, dict(kwargs)))) else None
+
+
+def _on_device(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type != "cpu"
 
 
 def _has_mask(indices: Iterable[Any]) -> bool:
