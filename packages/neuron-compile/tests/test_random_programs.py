@@ -1,0 +1,32 @@
+"""Random programs give on the device what they give on the CPU."""
+
+import torch
+from hypothesis import HealthCheck, given, settings
+
+from .helpers import compiled
+from .random_programs import Program, disagreement, programs
+
+quick = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@quick
+@given(programs())
+def test_values(program: Program) -> None:
+    torch._dynamo.reset()
+    assert disagreement(program, compiled) is None
+
+
+@quick
+@given(programs(gradients=True))
+def test_gradients(program: Program) -> None:
+    torch._dynamo.reset()
+    assert disagreement(program, compiled) is None
+
+
+def test_a_difference_is_found() -> None:
+    """The comparison itself: a wrong compiler is caught."""
+    program = Program((), ("v0 = torch.ones(3)",), ("v0",))
+    right = Program((), ("v0 = torch.ones(3, device='neuron')",), ("v0",))
+    wrong = Program((), ("v0 = torch.ones(3, device='neuron') + 0.01",), ("v0",))
+    assert disagreement(program, lambda _: right.function()) is None
+    assert disagreement(program, lambda _: wrong.function()) is not None

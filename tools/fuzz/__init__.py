@@ -1,0 +1,1 @@
+"""Random programs in large numbers, for machines that have the time."""

@@ -1,0 +1,1 @@
+"""Whole models through the compiler: what loads, compiles, trains, and what falls back."""
