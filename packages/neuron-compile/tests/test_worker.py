@@ -49,7 +49,13 @@ def test_an_exception_is_reported_with_its_traceback(child: Worker) -> None:
 
 def test_what_the_task_writes_to_stderr_is_kept(child: Worker) -> None:
     with pytest.raises(WorkerError) as caught:
-        child.call("torch_neuronx_compile.worker.lower:lower", torch_module=b"junk", arguments={}, custom_calls={}, expansions={})
+        child.call(
+            "torch_neuronx_compile.worker.lower:lower",
+            torch_module=b"junk",
+            arguments={},
+            custom_calls={},
+            expansions={},
+        )
     assert "parse" in caught.value.reason + caught.value.diagnostics
 
 

@@ -97,7 +97,13 @@ def test_an_early_start_imports_what_lowering_needs(pool: WorkerPool) -> None:
     pool.start_early()
     assert sum(worker.alive for worker in pool._workers) == 1
     with pytest.raises(WorkerError, match="parse"):  # the task's own error: what it needs was imported
-        pool.call("torch_neuronx_compile.worker.lower:lower", torch_module=b"junk", arguments={}, custom_calls={}, expansions={})
+        pool.call(
+            "torch_neuronx_compile.worker.lower:lower",
+            torch_module=b"junk",
+            arguments={},
+            custom_calls={},
+            expansions={},
+        )
     assert sum(worker.alive for worker in pool._workers) == 1
 
 
