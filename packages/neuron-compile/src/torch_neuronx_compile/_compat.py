@@ -175,7 +175,8 @@ def compile_with_inductor(
     asked: Any = None if translator is None else translator.output.compiler_fn
     while asked is not None and not hasattr(asked, "dynamic"):
         asked = getattr(asked, "_torchdynamo_orig_backend", None) or getattr(asked, "compiler_fn", None)
-    wrapper = torch._TorchCompileInductorWrapper(mode, options, getattr(asked, "dynamic", None))
+    make: Any = torch._TorchCompileInductorWrapper
+    wrapper = make(mode, options, getattr(asked, "dynamic", None))
     compiled: Callable[..., Any] = wrapper(module, inputs)
     return compiled
 

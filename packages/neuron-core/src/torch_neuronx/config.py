@@ -547,8 +547,8 @@ NKI_PRECISE_FP = _declare(
         "NKI_PRECISE_FP",
         BOOL,
         True,
-        "When true, simulated NKI kernels round to the types that they name; false keeps narrow floating-point types in "
-        "float32, which tells mistakes of logic from rounding.",
+        "When true, simulated NKI kernels round to the types that they name; false keeps narrow floating-point types "
+        "in float32, which tells mistakes of logic from rounding.",
         Kind.EMULATOR,
         honoured_by=("torch-neuronx-nki",),
     )

@@ -64,8 +64,8 @@ def attention_backward(
     """Decompose the backward of :func:`attention`."""
     seen = logsumexp.unsqueeze(-1)
     seen = torch.where(seen == -math.inf, math.inf, seen)
-    # Scaled here and not before the product, as the forward does: AOT Autograd would find the products to be the same, and
-    # keep them.
+    # Scaled here and not before the product, as the forward does: AOT Autograd would find the products to be the same,
+    # and keep them.
     factor = _factor(query, scale)
     scores = _hide(_products(query.to(torch.float32), key) * factor, attn_bias, is_causal)
     weights = (scores - seen).exp()

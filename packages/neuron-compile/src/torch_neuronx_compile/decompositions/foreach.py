@@ -15,15 +15,18 @@ _PREFIX = "_foreach_"
 
 
 def _addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
-    return self + value * (tensor1 / tensor2)
+    result: Tensor = self + value * (tensor1 / tensor2)
+    return result
 
 
 def _addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any = 1) -> Tensor:
-    return self + value * (tensor1 * tensor2)
+    result: Tensor = self + value * (tensor1 * tensor2)
+    return result
 
 
 def _norm(self: Tensor, ord: float = 2, dtype: torch.dtype | None = None) -> Tensor:
-    return torch.linalg.vector_norm(self, ord, dtype=dtype)
+    result: Tensor = torch.linalg.vector_norm(self, ord, dtype=dtype)
+    return result
 
 
 def _powsum(self: Tensor, ord: float = 2, dtype: torch.dtype | None = None) -> Tensor:

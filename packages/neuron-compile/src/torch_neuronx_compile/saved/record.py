@@ -9,6 +9,7 @@ import torch
 from torch import fx
 
 from torch_neuronx import plugins
+from torch_neuronx.lowerings import Expansion, Lowering
 from torch_neuronx_compile._compat import unset_fake_temporarily
 from torch_neuronx_compile.options import CompileOptions
 from torch_neuronx_compile.saved.envelope import pack, unpack
@@ -106,7 +107,7 @@ def check(record: GraphRecord, target: str) -> None:
             f"NEURON_PLATFORM_TARGET_OVERRIDE={record.target}, or compile again and save it here."
         )
     manager = plugins.manager()
-    registered = {**manager.lowerings(), **manager.expansions()}
+    registered: dict[str, Lowering | Expansion] = {**manager.lowerings(), **manager.expansions()}
     for op, fingerprint in record.lowerings.items():
         here = registered[op].fingerprint if op in registered else None
         if here != fingerprint:
