@@ -542,6 +542,17 @@ NKI_SIMULATOR = _declare(
         honoured_by=("torch-neuronx-nki",),
     )
 )
+EMULATOR_FAST_KERNELS = _declare(
+    Variable(
+        "TORCH_NEURONX_EMULATOR_FAST_KERNELS",
+        BOOL,
+        False,
+        "When true, the emulator runs an NKI kernel that names an equivalent function of torch by that function, which "
+        "is faster and rounds differently; false simulates every kernel.",
+        Kind.EMULATOR,
+        honoured_by=("torch-neuronx-nki",),
+    )
+)
 NKI_PRECISE_FP = _declare(
     Variable(
         "NKI_PRECISE_FP",

@@ -91,6 +91,16 @@ class GraphExecuted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class KernelExecuted(Event):
+    """A kernel ran, by itself or inside of a compiled graph."""
+
+    kernel: str
+    simulated: bool
+    """False where an equivalent function of torch ran in its place."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class OpFellBack(Event):
     """An operator ran on the CPU instead of the device."""
 

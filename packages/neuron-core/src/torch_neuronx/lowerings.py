@@ -3,6 +3,9 @@
 A handler is a capsule with an XLA FFI handler (``xla/ffi/api/ffi.h``, in ``jaxlib/include``). It gets the operands, the
 results and, as attributes by name, the operator's arguments that are not tensors: ``bool``, ``int64_t``, ``double``,
 strings and lists of ``int64_t``. Buffers are row-major. It runs on a thread of XLA, without the GIL.
+
+A handler may also be a Python function ``handler(operands, results, attributes)``: two lists of CPU tensors, which are
+views of the buffers, and a dictionary. It writes to the results, and what it raises reaches the caller of the graph.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +25,7 @@ class Lowering:
     custom_call: str
     """Name of the custom-call target in StableHLO."""
     handler: Callable[[], object]
-    """Returns the capsule of the XLA FFI handler; called once, in the process that runs the graph."""
+    """Returns the handler, a capsule or a Python function; called once, in the process that runs the graph."""
     fingerprint: str
     """Changes whenever the handler may compute something else; part of every key of a graph that uses it."""
     ordered: bool = False

@@ -10,6 +10,8 @@ They are fed by the observer hook, like any third party's. Names in use:
 - ``CompilationCache.Waited``, ``.Corrupt``, ``.Refused``, ``.StoreError``, ``.RemoteError``: look-ups
   that met an obstacle
 - ``Graphs.Executions``, ``Graphs.Breaks``, ``Graphs.Fallbacks``: graphs that run in eager mode after a failure
+- ``Kernels.Simulated``, ``Kernels.Simulated.<kernel>``: runs of NKI kernels in the simulator; ``Kernels.Replaced``,
+  ``Kernels.Replaced.<kernel>``: those by an equivalent function of torch
 - ``Fallback.Total``, ``Fallback.<operator>``: calls that ran on the CPU, ``Fallback.aten::complex``
 """
 
@@ -27,6 +29,7 @@ from torch_neuronx.events import (
     GraphBroke,
     GraphExecuted,
     GraphFellBack,
+    KernelExecuted,
     OpFellBack,
 )
 
@@ -135,6 +138,9 @@ def _increments(event: Event) -> dict[str, int]:
             return {"Graphs.Breaks": 1}
         case GraphFellBack():
             return {"Graphs.Fallbacks": 1}
+        case KernelExecuted(kernel=kernel, simulated=simulated):
+            how = "Kernels.Simulated" if simulated else "Kernels.Replaced"
+            return {how: 1, f"{how}.{kernel}": 1}
         case OpFellBack(op=op, calls=calls):
             return {"Fallback.Total": calls, f"Fallback.{op}": calls}
     return {}

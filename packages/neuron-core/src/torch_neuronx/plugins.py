@@ -159,6 +159,11 @@ class PluginManager:
                     return result
         return None
 
+    def ask_again(self, *hooks: str) -> None:
+        """Forget the kept answers to ``hooks``: a plugin has another answer from now on."""
+        with self._lock:
+            self._results = {key: result for key, result in self._results.items() if key[0] not in hooks}
+
     # Which plugins there are ------------------------------------------------------------------------------------------
 
     def records(self) -> tuple[PluginRecord, ...]:

@@ -2,14 +2,19 @@
 
 import functools
 import inspect
+import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
+import torch
+
 from torch_neuronx import config
-from torch_neuronx_nki import launch
 from torch_neuronx_nki.errors import NkiLaunchError
+from torch_neuronx_nki.machine import maybe_core
 from torch_neuronx_nki.options import Options, options
+from torch_neuronx_nki.run import run_kernel
 from torch_neuronx_nki.trace import Observer
 
 
@@ -48,6 +53,9 @@ class Kernel:
         self.schedule = tuple(schedule)
         self._simulated = simulated or {}
         self._observers = observers
+        self.handle = next(_handles)
+        """Names it in traced code."""
+        _kernels[self.handle] = self
         functools.update_wrapper(self, function)
 
     @property
@@ -57,6 +65,8 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> "Kernel":
         """Run on ``grid`` cores: 1 or 2. Raises :class:`NkiLaunchError` for another number."""
+        if torch.compiler.is_dynamo_compiling():
+            return _InGraph(self.handle, grid)  # type: ignore[return-value] # Dynamo cannot trace making a kernel
         count = grid[0] if isinstance(grid, tuple) and len(grid) == 1 else grid
         count = getattr(count, "count", count)
         if not isinstance(count, int) or count not in (1, 2):
@@ -82,20 +92,60 @@ class Kernel:
         """Return how it is simulated."""
         return options(**self._simulated)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What ``nki.simulate`` was given."""
+        return dict(self._simulated)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it. See :func:`torch_neuronx_nki.launch.run` for what is raised."""
-        return launch.run(
+        """Run it, or where code is traced, put it into the graph.
+
+        See :func:`torch_neuronx_nki.launch.run` for what is raised.
+        """
+        if torch.compiler.is_dynamo_compiling():
+            from torch_neuronx_nki.dynamo import call_in_graph
+
+            return call_in_graph(self.handle, self.lnc, *args, **kwargs)
+        if maybe_core() is not None:
+            return self.func(*args, **kwargs)  # a kernel that another one calls is a part of it
+        from torch_neuronx_nki.wrap import call_as_node, is_traced
+
+        if is_traced(args, kwargs):
+            return call_as_node(self.func, args, kwargs, lnc=self.lnc, settings=self.settings)
+        return run_kernel(
             self.func,
             args,
             kwargs,
-            options=self.options(),
             lnc=self.lnc,
+            settings=self._simulated,
             observers=self._observers,
             on_cpu=bool(self._simulated) or config.get(config.NKI_SIMULATOR),
         )
 
     def __repr__(self) -> str:
         return f"<nki kernel {self.func.__name__} on {self.lnc} core{'s' if self.lnc > 1 else ''}>"
+
+
+_handles = itertools.count(1)
+_kernels: "weakref.WeakValueDictionary[int, Kernel]" = weakref.WeakValueDictionary()
+
+
+def kernel_of(handle: int) -> Kernel:
+    """Return the kernel that has ``handle``."""
+    return _kernels[handle]
+
+
+class _InGraph:
+    """``kernel[cores]`` in traced code."""
+
+    def __init__(self, handle: int, grid: Any) -> None:
+        self.handle = handle
+        self.grid = grid
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from torch_neuronx_nki.dynamo import call_in_graph
+
+        return call_in_graph(self.handle, self.grid, *args, **kwargs)
 
 
 @overload

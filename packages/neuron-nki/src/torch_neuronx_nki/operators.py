@@ -8,8 +8,10 @@ from typing import Any, overload
 
 import torch
 
-from torch_neuronx_nki._compat import CustomOpDef
+from torch_neuronx import plugins
+from torch_neuronx_nki._compat import CustomOpDef, FunctionalTensorMode
 from torch_neuronx_nki.errors import NkiSchemaError, NkiShapeError
+from torch_neuronx_nki.fingerprint import fingerprint
 
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
 _RESERVED_NAMESPACES = frozenset({"aten", "prim", "prims"})
@@ -30,7 +32,8 @@ def nki_op(
 
     The function's type annotations give the schema: tensors, lists of tensors, numbers, strings, dtypes and devices in;
     a tensor, several, or ``None`` out. In eager mode the operator runs the function, on tensors of any device; to
-    autograd, ``torch.compile`` and ``torch.export`` it is one opaque call. Results must be new tensors.
+    autograd, Dynamo and ``torch.export`` it is one opaque call. In graphs for the device the function is traced, and
+    each kernel that it launches is one custom call. Results must be new tensors.
 
     The shapes of the results follow from running the function on tensors without data. Where they depend on values, or
     the function looks at memory, state them with ``register_fake``. Gradients come from ``register_autograd``. Both
@@ -85,7 +88,49 @@ def _make_operator(name: str, function: Callable[..., Any], mutates_args: tuple[
     except (ValueError, NotImplementedError) as error:
         raise NkiSchemaError(f"No schema for {name} follows from {function.__qualname__}: {error}") from error
     operator.register_fake(_shapes_by_running(name, function))
+    overload = operator._opoverload
+    _bodies[overload] = _Body(function, operator)
+    plugins.manager().ask_again("torch_neuronx_register_decompositions")
+    if mutates_args:
+        torch.library.register_torch_dispatch(overload, FunctionalTensorMode, _in_functional_trace)
     return operator
+
+
+class _Body:
+    """The function of an operator, as a decomposition: its name tells whether operator or gradient have changed."""
+
+    def __init__(self, function: Callable[..., Any], operator: CustomOpDef) -> None:
+        self._function = function
+        self._operator = operator
+        self.__module__ = function.__module__
+
+    def __getattr__(self, name: str) -> str:
+        if name != "__qualname__":  # a class body cannot define this one
+            raise AttributeError(name)
+        definition = self._operator
+        parts = [self._function, definition._backward_fn, definition._setup_context_fn]
+        return f"{self._function.__qualname__} {fingerprint(*(part for part in parts if part is not None))}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+_bodies: dict[torch._ops.OpOverload, _Body] = {}
+
+
+def decompositions() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
+    """Return the functions of all operators that ``nki_op`` has made."""
+    return dict(_bodies)
+
+
+def _in_functional_trace(
+    mode: Any, op: torch._ops.OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
+    """Trace an operator that writes to its arguments: its function's own writes are turned into values by the trace."""
+    if torch.compiler.is_exporting():
+        return mode.__torch_dispatch__(op, types, args, kwargs)
+    with mode:
+        return _bodies[op](*args, **(kwargs or {}))
 
 
 def _shapes_by_running(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

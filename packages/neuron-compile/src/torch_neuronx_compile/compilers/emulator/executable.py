@@ -12,6 +12,7 @@ from torch_neuronx.runtimes.interface import Executable, TensorInfo, Usage
 from torch_neuronx_compile import _C
 from torch_neuronx_compile._compat import array_from_capsule, capsule_of_array
 from torch_neuronx_compile.compilers.emulator.handlers import raise_plugins_error, register_own_handlers
+from torch_neuronx_compile.compilers.emulator.python_handler import reraised
 from torch_neuronx_compile.compilers.emulator.xla import compile_options
 from torch_neuronx_compile.xla_library import xla_client
 
@@ -66,7 +67,10 @@ class XlaExecutable(Executable):
         return int(self._loaded.get_compiled_memory_stats().temp_size_in_bytes)
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Run on tensors of the executable's core; shapes and dtypes are the caller's promise."""
+        """Run on tensors of the executable's core; shapes and dtypes are the caller's promise.
+
+        Raises :class:`NEFFExecutionError`, or what a handler written in Python raised.
+        """
         run = self._run
         if run is None:
             raise NEFFExecutionError(f"The program {self._name!r} was unloaded. Load its NEFF again.")
@@ -74,6 +78,10 @@ class XlaExecutable(Executable):
             return run(inputs if type(inputs) is list else list(inputs))
         except xla_client.XlaRuntimeError as error:
             raise_plugins_error()
+            raised = reraised(str(error))
+            if raised is not None:
+                raised.add_note(f"It was raised inside the program {self._name!r} on neuron:{self._core}.")
+                raise raised from None
             raise NEFFExecutionError(f"The program {self._name!r} failed on neuron:{self._core}: {error}.") from error
 
     def unload(self) -> None:

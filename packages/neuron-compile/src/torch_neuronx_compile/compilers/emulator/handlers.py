@@ -6,6 +6,7 @@ from functools import cache
 from torch_neuronx import plugins
 from torch_neuronx.errors import NEFFExecutionError
 from torch_neuronx_compile import _C
+from torch_neuronx_compile.compilers.emulator.python_handler import capsule_of
 from torch_neuronx_compile.xla_library import xla_client
 
 _registered: set[str] = set()
@@ -35,7 +36,10 @@ def register_plugin_handlers(program: str, targets: Sequence[str]) -> None:
                 f"The program {program!r} calls {target!r}, for which no installed plugin registers a handler. Install "
                 "the plugin that it was compiled with, or compile it again."
             )
-        xla_client.register_custom_call_target(target, offered[target](), platform="cpu", api_version=1)
+        handler = offered[target]()
+        if callable(handler):  # a Python function; capsules are not
+            handler = capsule_of(handler)
+        xla_client.register_custom_call_target(target, handler, platform="cpu", api_version=1)
         _registered.add(target)
 
 
