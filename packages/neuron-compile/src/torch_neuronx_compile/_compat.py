@@ -25,8 +25,8 @@ torch 2.13.0:
 - ``BypassAOTAutogradCache``: how an entry that cannot be kept is left out.
 - ``GraphPickler``: graphs as ``aot_eager`` keeps them.
 - ``caching_precompile``, ``PrecompileContext``: Dynamo's entries are written by ``save_cache_artifacts`` only.
-- ``_TorchCompileInductorWrapper``: what ``torch.compile`` makes of ``mode`` and ``options`` for Inductor; ``dynamic`` is
-  kept on the wrapper of other backends only.
+- ``_TorchCompileInductorWrapper``: what ``torch.compile`` makes of ``mode`` and ``options`` for Inductor; ``dynamic``
+  is kept on the wrapper of other backends only.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
 
 jaxlib 0.10.2:

@@ -2,6 +2,7 @@
 
 import bisect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from torch_neuronx_compile import loaded as loaded_programs
 from torch_neuronx_compile.errors import NestedRegionError
-from torch_neuronx_compile.metrics import get_dynamo_metrics
+from torch_neuronx_compile.metrics import NeuronCompilationMetrics, get_dynamo_metrics
 
 GuardFilter = Callable[[Any], list[bool]]
 
@@ -279,6 +281,59 @@ def test_nested_compile_region() -> None:
 
     with pytest.raises(NestedRegionError, match=r"cannot call another one. Remove the mark"):
         torch.compile(stack, backend="neuron")(device(1))
+
+
+def test_load_cache_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    _compile_saved()
+    saved = torch.compiler.save_cache_artifacts()
+    assert saved is not None
+    _use_empty_caches(monkeypatch, tmp_path)
+    torch.compiler.load_cache_artifacts(saved[0])
+    assert _compile_saved().torch_neuronx_compile_us == 0
+    _use_empty_caches(monkeypatch, tmp_path / "again")  # and without them it is compiled anew
+    assert _compile_saved().torch_neuronx_compile_us > 0
+
+
+def test_save_cache_artifacts() -> None:
+    _compile_saved()
+    saved = torch.compiler.save_cache_artifacts()
+    assert saved is not None
+    artifacts, info = saved
+    assert artifacts
+    assert info.aot_autograd_artifacts
+
+
+def test_load_compiled_function(tmp_path: Path) -> None:
+    compiled = neuron(_saved).aot_compile(((device(1, 2),), {}))
+    compiled.save_compiled_function(str(tmp_path / "function"))
+    torch.compiler.reset()
+    before = _lowerings()
+    with (tmp_path / "function").open("rb") as file:
+        loaded = torch.compiler.load_compiled_function(file)
+    assert loaded(device(1, 2)).tolist() == [3, 5]
+    assert _lowerings() == before
+
+
+def _lowerings() -> int:
+    return sum(record.torch_neuronx_lower_us > 0 for record in get_dynamo_metrics())
+
+
+def _saved(x: Tensor) -> Tensor:
+    return x * 2 + 1
+
+
+def _compile_saved() -> NeuronCompilationMetrics:
+    assert neuron(_saved)(device(1, 2)).tolist() == [3, 5]
+    return get_dynamo_metrics()[-1]
+
+
+def _use_empty_caches(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Forget what was compiled, in this process and on disk."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TORCH_NEURONX_NEFF_CACHE_DIR", "TORCH_NEURONX_HLO_CACHE_DIR"):
+        monkeypatch.setenv(name, str(folder / name))
+    torch.compiler.reset()
+    loaded_programs._loaded.clear()
+    loaded_programs._neffs.clear()
 
 
 def test_wrap_numpy() -> None:
