@@ -7,8 +7,10 @@ direct calls of torch on the same tiles. The difference is the overhead.
 """
 
 import argparse
+import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -51,7 +53,7 @@ def _simulated(dtype: str, count: int) -> dict[str, float]:
     results: dict[str, float] = {}
 
     def kernel() -> None:
-        source = nl.ndarray((ROWS, COLUMNS), dtype, nl.hbm)
+        source = nl.zeros((ROWS, COLUMNS), dtype, nl.hbm)
         a, b, out = (nl.zeros((ROWS, COLUMNS), dtype) for _ in range(3))
         wide = nl.zeros((ROWS, COLUMNS), nl.float32)
         scale, top = nl.zeros((ROWS, 1), nl.float32), nl.zeros((ROWS, 1), nl.float32)
@@ -107,13 +109,53 @@ def many(count: int) -> None:
     print(f"{count} instructions on 128 x 1 tiles, us each per tenth: {' '.join(f'{mark:.1f}' for mark in marks)}")
 
 
+def verified(count: int) -> None:
+    """Print what the verifier adds to an instruction, and the memory that it keeps while a kernel runs."""
+    seconds: dict[str, float] = {}
+    resident: dict[str, int] = {}
+
+    def kernel(mode: str) -> None:
+        out = nl.ndarray((ROWS, 64), nl.float32, nl.shared_hbm)
+        tile = nl.zeros((ROWS, 8), nl.float32)
+        before = 0
+        start = time.thread_time()
+        for step in range(count):
+            at = step % 8
+            if at == 0:
+                tile = nl.ndarray((ROWS, 8), nl.float32)
+            nisa.memset(tile[:, at : at + 1], 0.0)
+            if at == 7:
+                nisa.dma_copy(out[:, nl.ds(step // 8 % 8 * 8, 8)], tile)
+            if step == count // 10:
+                before = _resident()
+        took = (time.thread_time() - start) / (count * 9 / 8) * 1e6
+        seconds[mode] = min(seconds.get(mode, took), took)
+        resident[mode] = _resident() - before
+
+    for _ in range(3):
+        for mode in ("off", "strict"):
+            simulate(jit(kernel), verify=mode)(mode)
+    print(f"{count * 9 // 8} instructions, {count // 8} tiles: {seconds['off']:.2f} us each without the verifier, "
+          f"{seconds['strict']:.2f} with it; resident memory grows by {resident['off'] >> 10} and "
+          f"{resident['strict'] >> 10} KiB after the first tenth")  # fmt: skip
+
+
+def _resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize()
+
+
 def main() -> None:
     """Run all measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500, help="calls per measurement")
+    parser.add_argument("--verifier", action="store_true", help="measure only what the verifier adds")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     with torch.no_grad():
+        if arguments.verifier:
+            verified(100_000)
+            return
         instructions(arguments.count)
         many(100_000)
 

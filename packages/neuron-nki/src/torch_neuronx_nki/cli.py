@@ -86,3 +86,46 @@ def check(
             print_error("Nothing was run.")
         raise typer.Exit(2)
     raise typer.Exit(int(any(finding.severity is not Severity.NOTE for finding in findings)))
+
+
+@app.command()
+def cost(
+    file: File,
+    target: Target = None,
+    kernel: Name = None,
+    shapes_only: ShapesOnly = False,
+    as_json: Json = False,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write a trace for Perfetto to this file.", show_default=False)
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page to this file.", show_default=False)] = None,
+) -> None:
+    """Estimate how long the kernels of a file take on a chip, and what bounds them.
+
+    Nothing is measured. With several kernels, --trace and --html put the kernel's name into the names of their files.
+    """
+    from torch_neuronx.errors import NeuronError
+    from torch_neuronx_nki.cost import chrome, page, text
+    from torch_neuronx_nki.cost.files import estimate_file
+
+    try:
+        estimates = estimate_file(file, kernel=kernel, target=target, shapes_only=shapes_only)
+    except NeuronError as error:
+        print_error(str(error))
+        raise typer.Exit(2) from error
+    if not estimates:
+        print_error(f"{file} has no example to run. Add EXAMPLES or example().")
+        raise typer.Exit(2)
+    if as_json:
+        print_json([estimate.as_dict() for estimate in estimates])
+    for number, estimate in enumerate(estimates):
+        if not as_json:
+            print("\n".join(text.summary(estimate)))
+            print_rows(text.lanes(estimate), ("core", "engine", "instructions", "busy", "share"))
+            print_rows(text.lines(estimate), ("line", "engine", "instructions", "busy"))
+        for path, write in ((trace, chrome.write), (html, page.write)):
+            if path is not None:
+                named = f"{path.stem}.{number}.{estimate.timeline.kernel}{path.suffix}"
+                write(estimate, path if len(estimates) == 1 else path.with_name(named))
+    if not as_json:
+        print(text.sources(estimates[0]))
