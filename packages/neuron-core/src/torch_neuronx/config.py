@@ -43,6 +43,7 @@ class Kind(StrEnum):
     CORES = "Targets and cores"
     EAGER = "Eager mode"
     EMULATOR = "Runtimes and the emulator"
+    DISTRIBUTED = "Distributed training"
     COMPILATION = "Compilation"
     CACHING = "Caching"
     METRICS = "Metrics and logging"
@@ -254,6 +255,7 @@ _AT_LEAST_0 = range(2**63)
 # The variables --------------------------------------------------------------------------------------------------------
 
 _CORE = "torch-neuronx"
+_DIST = "torch-neuronx-dist"
 _CACHE = "torch-neuronx-cache"
 _COMPILE = "torch-neuronx-compile"
 
@@ -406,7 +408,52 @@ EMULATOR_RELAXED = _declare(
         "When true, the emulator drops the chip's rules as a whole: float64 in full precision, unsupported operators "
         "run, no core rules.",
         Kind.EMULATOR,
-        honoured_by=(_CORE, _COMPILE),
+        honoured_by=(_CORE, _COMPILE, _DIST),
+    )
+)
+
+LOCAL_RANK = _declare(
+    Variable[int | None](
+        "LOCAL_RANK",
+        _integer(_AT_LEAST_0, "a whole number"),
+        None,
+        "Set by launchers such as `torchrun`: number of the process on its host, and of the visible core it takes.",
+        Kind.DISTRIBUTED,
+        honoured_by=(_CORE, _DIST),
+        default_text="(not launched)",
+    )
+)
+LOCAL_WORLD_SIZE = _declare(
+    Variable[int | None](
+        "LOCAL_WORLD_SIZE",
+        _integer(range(1, 2**31), "a whole number above 0"),
+        None,
+        "Set by launchers such as `torchrun`: how many processes there are on the host.",
+        Kind.DISTRIBUTED,
+        honoured_by=(_CORE,),
+        default_text="(not launched)",
+    )
+)
+WORLD_SIZE = _declare(
+    Variable[int | None](
+        "WORLD_SIZE",
+        _integer(range(1, 2**31), "a whole number above 0"),
+        None,
+        "Set by launchers such as `torchrun`: how many processes there are on all hosts.",
+        Kind.DISTRIBUTED,
+        honoured_by=(_DIST,),
+        default_text="(not launched)",
+    )
+)
+RESERVE_CORES = _declare(
+    Variable(
+        "TORCH_NEURONX_EMULATOR_RESERVE_CORES",
+        BOOL,
+        False,
+        "When true, a process keeps its emulated cores to itself even where no launcher started it. Under a launcher "
+        "it always does.",
+        Kind.DISTRIBUTED,
+        honoured_by=(_CORE,),
     )
 )
 

@@ -67,6 +67,18 @@ class DeviceError(NeuronError):
     code = "device"
 
 
+class TooManyRanksError(DeviceError):
+    """A launcher started more processes on this host than there are cores for them."""
+
+    code = "too-many-ranks"
+
+
+class CoreBusyError(DeviceError):
+    """Another process of this user holds the core."""
+
+    code = "core-busy"
+
+
 class PluginError(NeuronError):
     """A plugin does not follow a hook's contract."""
 

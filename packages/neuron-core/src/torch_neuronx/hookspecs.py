@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch_neuronx.lowerings import Collective, Expansion, Lowering
     from torch_neuronx.op_status import OpRecord
     from torch_neuronx.runtimes.interface import Runtime
-    from torch_neuronx.targets import Target
+    from torch_neuronx.targets import CoreLayout, Target
 
 PROJECT = "torch_neuronx"
 
@@ -104,6 +104,24 @@ def torch_neuronx_device_opened() -> None:
         @hookimpl
         def torch_neuronx_device_opened():
             my_package.get_ready()
+    """
+
+
+@hookspec(firstresult=True)
+def torch_neuronx_first_tensor(layout: CoreLayout) -> Exception | None:
+    """Object to the first tensor on the device.
+
+    Called by the core when PyTorch is about to make it, after the device was opened; asked again for the next tensor
+    as long as somebody objects. ``torch-neuronx-dist`` asks ranks for a process group first.
+
+    :param layout: The cores that this process sees.
+    :return: An error, which is raised, or ``None`` to let the tensor be made.
+
+    Example::
+
+        @hookimpl
+        def torch_neuronx_first_tensor(layout):
+            return None if my_package.licensed() else RuntimeError("There is no licence. Get one.")
     """
 
 

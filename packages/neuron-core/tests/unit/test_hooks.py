@@ -147,6 +147,36 @@ assert told == [True], told
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
 
+def test_hook_torch_neuronx_first_tensor() -> None:
+    script = """
+from torch_neuronx import plugins
+from torch_neuronx.hookspecs import hookimpl
+
+class Objects:
+    allowed = False
+    @hookimpl
+    def torch_neuronx_first_tensor(self, layout):
+        return None if self.allowed else ValueError(f"no tensor on {len(layout.logical_cores)} cores")
+
+import torch
+objects = Objects()
+plugins.manager().register(objects, "objects")
+torch.neuron.set_device(0)  # opens the device, and makes no tensor
+for make in (lambda: torch.ones(2, device="neuron"), lambda: torch.ones(2).to("neuron")):
+    try:
+        make()
+    except ValueError as error:
+        assert "no tensor on 4 cores" in str(error)
+    else:
+        raise AssertionError
+objects.allowed = True
+torch.ones(2, device="neuron")
+objects.allowed = False
+torch.ones(2, device="neuron")  # no longer the first
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
 def test_hook_torch_neuronx_register_decompositions() -> None:
     import torch
 

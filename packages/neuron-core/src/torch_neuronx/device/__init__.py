@@ -6,8 +6,8 @@ Everything PyTorch and its users ask of a device module by name is listed here; 
 from typing import Any
 
 from torch_neuronx.device import amp, memory, random
+from torch_neuronx.device._opening import before_first_tensor as _lazy_init  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device._opening import is_in_bad_fork as _is_in_bad_fork  # noqa: F401 - PyTorch asks for it by this name
-from torch_neuronx.device._opening import lazy_init as _lazy_init  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device.cores import (
     current_device,
     device,

@@ -52,7 +52,7 @@ def is_in_bad_fork() -> bool:
 
 
 def lazy_init() -> None:
-    """Open the device unless it is open; PyTorch calls this before it makes the first tensor.
+    """Open the device unless it is open.
 
     Raises :class:`DeviceError` in a forked child, :class:`ConfigurationError` for a variable that cannot be used, and
     :class:`RuntimeUnavailableError` if the runtime cannot start.
@@ -60,6 +60,20 @@ def lazy_init() -> None:
     if _C.is_initialized():
         return
     open_device()
+
+
+def before_first_tensor() -> None:
+    """Open the device, and ask plugins whether they object to a first tensor now.
+
+    PyTorch calls this before it makes a tensor, until one call returned. Raises what :func:`lazy_init` raises, and a
+    plugin's objection.
+    """
+    from torch_neuronx import plugins
+
+    lazy_init()
+    objection = plugins.manager().call_first("torch_neuronx_first_tensor", layout=layout())
+    if objection is not None:
+        raise objection
 
 
 def layout() -> CoreLayout:
@@ -88,6 +102,7 @@ def open_device() -> None:
                 f"{config.RUNTIME.name}=emulator to use device neuron on this machine's CPU."
             )
         cores = runtime.layout()
+        runtime.reserve(cores)
         runtime.enter_thread()
         allocator = _allocator_settings()
         relaxed = config.get(config.EMULATOR_RELAXED)

@@ -6,7 +6,8 @@ from typing import TypeAlias
 import torch
 
 from torch_neuronx import _C
-from torch_neuronx.device._opening import lazy_init
+from torch_neuronx.device._opening import layout, lazy_init
+from torch_neuronx.runtimes.launcher import index_of_rank
 
 Device: TypeAlias = torch.device | str | int | None
 """A core: ``torch.device("neuron:1")``, ``"neuron:1"``, ``1``, or ``None`` for the current one."""
@@ -60,11 +61,14 @@ def current_device() -> int:
 
 
 def set_device(device: Device) -> None:
-    """Make ``device`` the current core of this thread. Raises :class:`DeviceError` for one that is not visible."""
+    """Make ``device`` the current core of this thread. Raises :class:`DeviceError` for one that is not visible.
+
+    A process that a launcher started sees one core, ``neuron:0``; its local rank is taken as a name of that core.
+    """
     lazy_init()
     index = device_index(device, check=False)
     if index >= 0:
-        _C.set_device(index)
+        _C.set_device(index_of_rank(index, layout()))
 
 
 def synchronize(device: Device = None) -> None:

@@ -6,6 +6,7 @@ from torch_neuronx import config
 from torch_neuronx.compilers import ExecutableLoader
 from torch_neuronx.errors import MissingExtraError
 from torch_neuronx.neff import check_made_for, read_header, unpack
+from torch_neuronx.runtimes import launcher
 from torch_neuronx.runtimes.interface import Availability, Executable, MemoryInfo, Runtime
 from torch_neuronx.targets import CoreLayout, core_layout
 
@@ -31,10 +32,21 @@ class EmulatorRuntime(Runtime):
         torch.autograd.set_multithreading_enabled(False)
 
     def layout(self) -> CoreLayout:
-        """Return the emulated cores, with the memory that ``TORCH_NEURONX_EMULATOR_HBM_BYTES`` sets."""
-        layout = core_layout()
+        """Return the emulated cores, with the memory that ``TORCH_NEURONX_EMULATOR_HBM_BYTES`` sets.
+
+        A process that a launcher started sees one: the core of its local rank.
+        """
+        layout = launcher.pin(core_layout())
         hbm = config.get(config.EMULATOR_HBM_BYTES)
         return layout if hbm is None else replace(layout, hbm_bytes_per_core=hbm)
+
+    def reserve(self, layout: CoreLayout) -> None:
+        """Keep the cores for this process, under a launcher and where the user asks for it."""
+        launched = config.get(config.LOCAL_RANK) is not None
+        if (launched or config.get(config.RESERVE_CORES)) and not config.get(config.EMULATOR_RELAXED):
+            from torch_neuronx.runtimes.reservation import reserve
+
+            reserve(layout.logical_cores)
 
     def memory_info(self, core: int) -> MemoryInfo:
         """Return the memory of device index ``core`` as the allocator accounts it; imports torch."""

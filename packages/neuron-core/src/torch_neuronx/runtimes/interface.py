@@ -86,6 +86,12 @@ class Runtime(ABC):
         ``NEURON_*`` variables ask for cores that are not there.
         """
 
+    def reserve(self, layout: CoreLayout) -> None:  # noqa: B027 - a runtime may do this elsewhere, or not at all
+        """Keep the cores of ``layout`` for this process; called before the device opens. Does nothing by default.
+
+        Raises :class:`CoreBusyError` if another process has one.
+        """
+
     @abstractmethod
     def memory_info(self, core: int) -> MemoryInfo:
         """Return the memory of device index ``core``."""
