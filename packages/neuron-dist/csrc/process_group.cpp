@@ -18,6 +18,8 @@ CarrierFactory& carrier_factory() {
   return *factory;
 }
 
+constexpr int kAnyRank = -1;
+
 std::shared_ptr<Cargo> cargo_for_move() {
   return std::make_shared<Cargo>();
 }
@@ -54,13 +56,21 @@ ProcessGroupNeuron::ProcessGroupNeuron(
       // A prefix of its own, because torch gives the parts of a split group one store, and another may be Gloo too.
       carrier_(
           carrier_factory()(c10::make_intrusive<c10d::PrefixStore>("neuron", store), rank, size, options->timeout)),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      roll_(
+          std::make_shared<Roll>(
+              c10::make_intrusive<c10d::PrefixStore>("neuron_roll", store),
+              rank,
+              size,
+              options_->group_name,
+              options_->global_ranks_in_group)) {
   init();
 }
 
 ProcessGroupNeuron::~ProcessGroupNeuron() {
   waiters_->stop();
   WithoutGil without_gil;
+  roll_->stop();
   carrier_.reset();
 }
 
@@ -75,6 +85,7 @@ void ProcessGroupNeuron::abort() {
 
 void ProcessGroupNeuron::shutdown() {
   waiters_->stop();
+  roll_->stop();
   carrier_->shutdown();
 }
 
@@ -138,14 +149,15 @@ WorkPtr ProcessGroupNeuron::issued(WorkPtr work) {
 
 WorkPtr ProcessGroupNeuron::collective(OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
   return issued(
-      c10::make_intrusive<CollectiveWork>(getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs)));
+      c10::make_intrusive<CollectiveWork>(
+          getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs), roll_));
 }
 
 WorkPtr ProcessGroupNeuron::point_to_point(
-    OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
+    OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer) {
   return issued(
       c10::make_intrusive<PointToPointWork>(
-          getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs), waiters_));
+          getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs), waiters_, roll_, peer));
 }
 
 WorkPtr ProcessGroupNeuron::broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) {
@@ -211,7 +223,8 @@ WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, 
       OpType::_ALLGATHER_BASE,
       carrier_->_allgather_base(target, source, options),
       std::move(cargo),
-      TensorList{output});
+      TensorList{output},
+      roll_);
 }
 
 WorkPtr ProcessGroupNeuron::_allgather_base(
@@ -383,19 +396,19 @@ WorkPtr ProcessGroupNeuron::alltoall(TensorList& outputs, TensorList& inputs, co
 WorkPtr ProcessGroupNeuron::send(TensorList& tensors, int destination, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Read);
-  return point_to_point(OpType::SEND, carrier_->send(carried, destination, tag), cargo, tensors);
+  return point_to_point(OpType::SEND, carrier_->send(carried, destination, tag), cargo, tensors, destination);
 }
 
 WorkPtr ProcessGroupNeuron::recv(TensorList& tensors, int source, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Write);
-  return point_to_point(OpType::RECV, carrier_->recv(carried, source, tag), cargo, tensors);
+  return point_to_point(OpType::RECV, carrier_->recv(carried, source, tag), cargo, tensors, source);
 }
 
 WorkPtr ProcessGroupNeuron::recvAnysource(TensorList& tensors, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Write);
-  return point_to_point(OpType::RECVANYSOURCE, carrier_->recvAnysource(carried, tag), cargo, tensors);
+  return point_to_point(OpType::RECVANYSOURCE, carrier_->recvAnysource(carried, tag), cargo, tensors, kAnyRank);
 }
 
 WorkPtr ProcessGroupNeuron::barrier(const c10d::BarrierOptions& options) {

@@ -110,7 +110,8 @@ class ProcessGroupNeuron final : public c10d::Backend {
   };
 
   WorkPtr collective(c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);
-  WorkPtr point_to_point(c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);
+  WorkPtr point_to_point(
+      c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer);
   WorkPtr issued(WorkPtr work);
   WorkPtr gather_whole(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
   /// Reduces `parts` over all ranks, then keeps of the sum what each slice says.
@@ -122,6 +123,7 @@ class ProcessGroupNeuron final : public c10d::Backend {
 
   BackendPtr carrier_;
   c10::intrusive_ptr<Options> options_;
+  std::shared_ptr<Roll> roll_;
   std::shared_ptr<Waiters> waiters_ = std::make_shared<Waiters>();
   bool coalescing_ = false;
   std::vector<WorkPtr> coalesced_;

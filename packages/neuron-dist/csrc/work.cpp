@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 
 namespace torch_neuronx::distributed {
 namespace {
@@ -22,17 +23,57 @@ FuturePtr make_future(const TensorList& outputs) {
   return c10::make_intrusive<c10::ivalue::Future>(tensors_type(), std::move(devices));
 }
 
+/// The name that torch.distributed calls an operation by.
+std::string name_of(c10d::OpType type) {
+  switch (type) {
+    case c10d::OpType::ALLREDUCE:
+      return "all_reduce";
+    case c10d::OpType::ALLREDUCE_COALESCED:
+      return "all_reduce_coalesced";
+    case c10d::OpType::ALLGATHER:
+      return "all_gather";
+    case c10d::OpType::_ALLGATHER_BASE:
+      return "all_gather_into_tensor";
+    case c10d::OpType::ALLGATHER_COALESCED:
+      return "all_gather_coalesced";
+    case c10d::OpType::REDUCE_SCATTER:
+      return "reduce_scatter";
+    case c10d::OpType::_REDUCE_SCATTER_BASE:
+      return "reduce_scatter_tensor";
+    case c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED:
+      return "reduce_scatter_tensor_coalesced";
+    case c10d::OpType::ALLTOALL:
+      return "all_to_all";
+    case c10d::OpType::ALLTOALL_BASE:
+      return "all_to_all_single";
+    default:
+      break;
+  }
+  auto name = c10d::opTypeToString(type);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
 } // namespace
 
 CollectiveWork::CollectiveWork(
-    int rank, c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs)
+    int rank,
+    c10d::OpType type,
+    WorkPtr carrier,
+    std::shared_ptr<Cargo> cargo,
+    TensorList outputs,
+    std::shared_ptr<Roll> roll)
     : Work(rank, type), carrier_(std::move(carrier)), outputs_(std::move(outputs)), future_(make_future(outputs_)) {
+  const auto number = roll->enter();
   carrier_->getFuture()->addCallback(
-      [future = future_, cargo = std::move(cargo), outputs = outputs_](c10::ivalue::Future& carried) {
+      [future = future_, cargo = std::move(cargo), outputs = outputs_, roll = std::move(roll), type, number](
+          c10::ivalue::Future& carried) {
         if (carried.hasError()) {
-          future->setError(carried.exception_ptr());
+          future->setError(roll->explain(number, name_of(type), carried.exception_ptr()));
+          roll->leave(number);
           return;
         }
+        roll->leave(number);
         try {
           cargo->unload();
         } catch (...) { // anything: who waits on the future must hear of it
@@ -57,10 +98,16 @@ std::exception_ptr CollectiveWork::exception() const {
 }
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
-  if (!carrier_->wait(timeout)) {
-    return false;
+  try {
+    if (!carrier_->wait(timeout)) {
+      return false;
+    }
+  } catch (const std::exception&) {
+    if (!carrier_->isCompleted()) {
+      throw; // the caller's patience is over, the collective goes on
+    }
   }
-  future_->waitAndThrow();
+  future_->waitAndThrow(); // what failed, the future says in full
   return true;
 }
 
@@ -90,13 +137,17 @@ PointToPointWork::PointToPointWork(
     WorkPtr carrier,
     std::shared_ptr<Cargo> cargo,
     TensorList outputs,
-    std::shared_ptr<Waiters> waiters)
+    std::shared_ptr<Waiters> waiters,
+    std::shared_ptr<Roll> roll,
+    int peer)
     : Work(rank, type),
       carrier_(std::move(carrier)),
       cargo_(std::move(cargo)),
       outputs_(std::move(outputs)),
       future_(make_future(outputs_)),
-      waiters_(std::move(waiters)) {}
+      waiters_(std::move(waiters)),
+      roll_(std::move(roll)),
+      peer_(peer) {}
 
 bool PointToPointWork::isCompleted() {
   if (future_->completed()) {
@@ -125,8 +176,9 @@ void PointToPointWork::complete(std::chrono::milliseconds timeout) {
     TORCH_CHECK(carrier_->wait(timeout), "The ", c10d::opTypeToString(opType_), " was aborted.");
     cargo_->unload();
   } catch (...) { // anything: kept in the future, and seen by every wait()
-    future_->setError(std::current_exception());
-    finish(std::current_exception());
+    const auto error = roll_->explain(peer_, name_of(opType_), std::current_exception());
+    future_->setError(error);
+    finish(error);
     return;
   }
   future_->markCompleted(outputs_);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cargo.h"
+#include "roll.h"
 #include "waiters.h"
 
 namespace torch_neuronx::distributed {
@@ -17,7 +18,13 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 /// A collective in flight. The carrier's thread unloads the cargo and completes the future, whose value is `outputs`.
 class CollectiveWork final : public c10d::Work {
  public:
-  CollectiveWork(int rank, c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);
+  CollectiveWork(
+      int rank,
+      c10d::OpType type,
+      WorkPtr carrier,
+      std::shared_ptr<Cargo> cargo,
+      TensorList outputs,
+      std::shared_ptr<Roll> roll);
 
   bool isCompleted() override;
   bool isSuccess() const override;
@@ -45,7 +52,9 @@ class PointToPointWork final : public c10d::Work {
       WorkPtr carrier,
       std::shared_ptr<Cargo> cargo,
       TensorList outputs,
-      std::shared_ptr<Waiters> waiters);
+      std::shared_ptr<Waiters> waiters,
+      std::shared_ptr<Roll> roll,
+      int peer);
 
   bool isCompleted() override;
   int sourceRank() const override;
@@ -66,6 +75,8 @@ class PointToPointWork final : public c10d::Work {
   FuturePtr future_;
   std::timed_mutex completing_;
   std::shared_ptr<Waiters> waiters_;
+  std::shared_ptr<Roll> roll_;
+  int peer_;
   std::once_flag waiter_;
 };
 

@@ -13,6 +13,14 @@ from ranks.world import World
 SIZES = (2, 4)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep core reservations apart from those of other runs on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
+        yield
+
+
 class Worlds:
     """The pools of a session by number of ranks; one that broke is replaced."""
 

@@ -1,27 +1,11 @@
 """How the backend gets into torch.distributed, and what a user sees when something is wrong. Fresh interpreters."""
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-
-
-def fresh(program: str, **environment: str) -> str:
-    """Run ``program`` in a new interpreter and return what it printed."""
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
-
+from ranks.launch import fresh, torchrun
 
 ALONE = """
 import torch, torch.distributed as dist
@@ -248,13 +232,3 @@ def test_a_rank_that_leaves_ends_the_others_wait(tmp_path: Path) -> None:
         )
     )
     assert "raised" in torchrun(2, script)
-
-
-def torchrun(ranks: int, script: Path) -> str:
-    """Run a script under torchrun on this machine and return what its ranks printed."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(script)]
-    result = subprocess.run(
-        command, capture_output=True, text=True, timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout

@@ -26,10 +26,13 @@ class GroupRequest(Protocol):
 
 
 def register() -> None:
-    """Offer the backend to torch.distributed. Calling it again changes nothing."""
+    """Offer the backend and its rendezvous to torch.distributed. Calling it again changes nothing."""
     import torch.distributed as dist
 
     if dist.is_available():
+        from torch_neuronx_dist import rendezvous
+
+        rendezvous.register()
         dist.Backend.register_backend(NAME, create_process_group, extended_api=True, devices=[NAME])
 
 
@@ -37,10 +40,16 @@ def create_process_group(request: GroupRequest, options: object | None) -> Proce
     """Make the part of a new group that serves device ``neuron``.
 
     ``options`` are ``ProcessGroupNeuron.Options`` or ``None``; where both speak, ``request`` wins. Raises
-    BrokenInstallError when the compiled part of the package cannot be loaded, TypeError on another backend's options.
+    BrokenInstallError when the compiled part of the package cannot be loaded, TypeError on another backend's options,
+    GroupOrderError if a tensor came first, VersionMismatchError if another rank runs other versions.
     """
-    from torch_neuronx_dist.extension import load
+    import torch.distributed as dist
 
+    from torch_neuronx_dist.extension import load
+    from torch_neuronx_dist.order import check_group_comes_first
+    from torch_neuronx_dist.versions import check_same_versions
+
+    check_group_comes_first()
     extension = load()
     if options is None:
         options = extension.ProcessGroupNeuron.Options()
@@ -49,6 +58,8 @@ def create_process_group(request: GroupRequest, options: object | None) -> Proce
             f"pg_options for backend 'neuron' are of type {type(options).__name__}. "
             "Pass ProcessGroupNeuron.Options, or nothing."
         )
+    if not dist.is_initialized():  # the job's first group, which has every rank
+        check_same_versions(request.store, request.group_rank, request.group_size)
     options._timeout = request.timeout
     options.group_name = request.group_id
     options.global_ranks_in_group = request.global_ranks_in_group

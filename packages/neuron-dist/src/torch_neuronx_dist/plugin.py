@@ -32,3 +32,15 @@ def torch_neuronx_register_collectives() -> "list[Collective]":
     from torch_neuronx_dist.graphs.handlers import collectives
 
     return collectives()
+
+
+@hookimpl
+def torch_neuronx_first_tensor() -> Exception | None:
+    """Ask a rank for a process group before its first tensor."""
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return None
+    from torch_neuronx_dist.order import object_to_first_tensor
+
+    return object_to_first_tensor()

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace torch_neuronx::distributed {
+
+/// Which ranks of a group have arrived at its collectives. A rank that waits for long says in the group's store how far
+/// it is, so that an error can name the ranks that are not there. Collectives that go well leave the store alone.
+class Roll {
+ public:
+  /// `names` are the ranks as the program knows them; empty means the group's own numbers.
+  Roll(
+      c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string group, const std::vector<uint64_t>& names);
+  ~Roll();
+
+  /// Counts a collective that starts now, and returns its number.
+  uint64_t enter();
+  /// Forgets a collective that has ended.
+  void leave(uint64_t number);
+  /// Returns the error for a collective that failed with `cause`: it names the ranks that do not arrive, for which it
+  /// waits a little, because they may be late themselves.
+  std::exception_ptr explain(uint64_t number, const std::string& operation, const std::exception_ptr& cause);
+  /// The same for a send or a receive, whose other end is known.
+  std::exception_ptr explain(int peer, const std::string& operation, const std::exception_ptr& cause) const;
+  /// Ends the waits of explain() and the thread that watches.
+  void stop();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void watch();
+  void say_how_far(uint64_t entered);
+  bool has_arrived(int rank, uint64_t number);
+  std::vector<int> find_missing(uint64_t number);
+  uint64_t name_of(int rank) const;
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const int rank_;
+  const int size_;
+  const std::string group_;
+  const std::vector<uint64_t> names_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint64_t, Clock::time_point> running_;
+  uint64_t entered_ = 0;
+  bool stopped_ = false;
+  std::thread watcher_;
+};
+
+} // namespace torch_neuronx::distributed
