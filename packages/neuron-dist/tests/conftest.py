@@ -55,3 +55,8 @@ def world(request: pytest.FixtureRequest, worlds: Worlds) -> World:
 @pytest.fixture
 def pair(worlds: Worlds) -> World:
     return worlds.of(2)
+
+
+@pytest.fixture
+def four(worlds: Worlds) -> World:
+    return worlds.of(4)

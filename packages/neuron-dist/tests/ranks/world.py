@@ -28,7 +28,9 @@ class World:
     def __init__(self, size: int, folder: Path, environment: dict[str, str] | None = None) -> None:
         self.size = size
         self.broken = False  # after an error the ranks are out of step
-        context = mp.get_context("spawn")
+        # Forked from a process that has imported torch, which takes most of the time, and has not opened the device.
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(["torch", "torch.distributed"])
         store = folder / f"store_{size}"
         self._pipes: list[Connection] = []
         self._processes = []

@@ -1,0 +1,359 @@
+"""PyTorch's ways to train on several ranks. Each program trains on one kind of device; the test compares two runs.
+
+A program returns what it computed, as CPU tensors: losses first, then the final parameters, this rank's part of each.
+"""
+
+import copy
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+STEPS = 20
+Program = Callable[[str], list[torch.Tensor]]
+
+
+def compare_devices(program: Program, rtol: float, atol: float) -> None:
+    """Run a program on the CPU with Gloo and on the device, and compare what it computed."""
+    expected, found = program("cpu"), program("neuron")
+    assert len(expected) == len(found) > STEPS
+    for number, (cpu, device) in enumerate(zip(expected, found, strict=True)):
+        torch.testing.assert_close(device, cpu, rtol=rtol, atol=atol, msg=lambda text, n=number: f"tensor {n}: {text}")
+
+
+def where(device: str) -> torch.device:
+    return torch.device("neuron", 0) if device == "neuron" else torch.device("cpu")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach()
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).cpu().clone()
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+
+
+def batch(step: int, *, same_everywhere: bool = False) -> torch.Tensor:
+    seed = 100 * step + (0 if same_everywhere else dist.get_rank())
+    return torch.randn(6, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def fit(
+    model: nn.Module,
+    device: str,
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    same_everywhere: bool = False,
+    accumulate: bool = False,
+) -> list[torch.Tensor]:
+    """Train and return losses and parameters."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        if accumulate:
+            assert isinstance(model, DDP)
+            with model.no_sync():
+                model(batch(step + 1000).to(device)).square().mean().backward()
+        loss = model(batch(step, same_everywhere=same_everywhere).to(device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(local(loss))
+    return losses + [local(parameter) for parameter in model.parameters()]
+
+
+# Data parallel --------------------------------------------------------------------------------------------------------
+
+
+def ddp(device: str) -> list[torch.Tensor]:
+    """Several buckets, and the device named as the index that a rank sees."""
+    model = make_model().to(device)
+    return fit(DDP(model, bucket_cap_mb=0.0005, device_ids=[0] if device == "neuron" else None), device)
+
+
+def ddp_views(device: str) -> list[torch.Tensor]:
+    """Gradients as views of buckets, a static graph, accumulation under no_sync."""
+    return fit(DDP(make_model().to(device), gradient_as_bucket_view=True), device, accumulate=True)
+
+
+def ddp_static_graph(device: str) -> list[torch.Tensor]:
+    """A static graph with a layer that is checkpointed."""
+    return fit(DDP(Checkpointed(make_model()).to(device), static_graph=True), device)
+
+
+class Checkpointed(nn.Module):
+    """Computes the activations of each layer again in backward."""
+
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        from torch.utils.checkpoint import checkpoint
+
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+class Branches(nn.Module):
+    """Uses one of two layers, by turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 4)
+        self.turn = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.turn += 1
+        return self.last(self.first(x) if self.turn % 2 else self.second(x))
+
+
+def ddp_unused_parameters(device: str) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    model = Branches().to(device)
+    return fit(DDP(model, find_unused_parameters=True), device)
+
+
+def ddp_fp16_hook(device: str) -> list[torch.Tensor]:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    model = DDP(make_model().to(device))
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    return fit(model, device)
+
+
+def ddp_power_sgd_hook(device: str) -> list[torch.Tensor]:
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+    model = DDP(make_model().to(device))
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return fit(model, device)
+
+
+def zero_optimizer(device: str) -> list[torch.Tensor]:
+    """The optimizer's state spread over the ranks."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = DDP(make_model().to(device))
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW, lr=0.01, eps=1e-5)
+    return fit(model, device, optimizer=optimizer)
+
+
+def fsdp1(device: str) -> list[torch.Tensor]:
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    model = FSDP(
+        make_model().to(device),
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        device_id=where(device),
+        use_orig_params=True,
+    )
+    return fit(model, device)
+
+
+def _fsdp2(device: str, model: nn.Module | None = None, **options: Any) -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    model = (model or make_model()).to(device)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            fully_shard(layer, mesh=mesh, **options)
+    return fully_shard(model, mesh=mesh, **options)
+
+
+def fsdp2(device: str) -> list[torch.Tensor]:
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+    model = _fsdp2(device)
+    whole = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return fit(model, device) + list(whole.values())
+
+
+def fsdp2_keeps_parameters(device: str) -> list[torch.Tensor]:
+    """Without resharding after forward, and with checkpointed activations."""
+    return fit(_fsdp2(device, Checkpointed(make_model()), reshard_after_forward=False), device)
+
+
+def fsdp2_mixed_precision(device: str) -> list[torch.Tensor]:
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, output_dtype=torch.float32)
+    return fit(_fsdp2(device, mp_policy=policy), device)
+
+
+def fsdp2_offload(device: str) -> list[torch.Tensor]:
+    """Parameters, gradients and optimizer live in host memory on the device's run."""
+    from torch.distributed.fsdp import CPUOffloadPolicy
+
+    if device == "cpu":
+        return fit(_fsdp2(device), device)
+    return fit(_fsdp2("neuron", offload_policy=CPUOffloadPolicy()), "neuron")
+
+
+# Tensor, sequence, expert, context parallel ---------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """A normalised feed-forward layer and a head over a small vocabulary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down, self.head = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.head(x + self.down(self.up(self.norm(x)).relu()))
+        return hidden
+
+
+def tensor_parallel(device: str) -> list[torch.Tensor]:
+    """Columns and rows, the sequence between them, and a loss over logits that stay cut."""
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        PrepareModuleInput,
+        RowwiseParallel,
+        SequenceParallel,
+        loss_parallel,
+        parallelize_module,
+    )
+
+    torch.manual_seed(0)
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    plan = {
+        "": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(1)),
+        "norm": SequenceParallel(),
+        "up": ColwiseParallel(input_layouts=Shard(1)),
+        "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+        "head": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+    }
+    model = parallelize_module(Block().to(device), mesh, plan)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        x = torch.randn(2, 8, 8, generator=generator).to(device)
+        target = torch.randint(0, 12, (16,), generator=generator).to(device)
+        optimizer.zero_grad()
+        with loss_parallel():
+            loss = nn.functional.cross_entropy(model(x).flatten(0, 1), target)
+            loss.backward()
+        optimizer.step()
+        losses.append(local(loss.full_tensor() if isinstance(loss, DTensor) else loss))
+    return losses + [local(parameter) for parameter in model.parameters()]
+
+
+def expert_parallel(device: str) -> list[torch.Tensor]:
+    """Each rank has one expert; tokens travel to their expert and back, unevenly."""
+    import torch.distributed._functional_collectives as functional
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    router = nn.Linear(8, size).to(device)
+    torch.manual_seed(rank)
+    expert = nn.Linear(8, 8).to(device)
+    parameters = [*router.parameters(), *expert.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.05)
+    group = dist.group.WORLD
+    losses = []
+    for step in range(STEPS):
+        tokens = batch(step).to(device)
+        scores = router(tokens).softmax(-1)
+        chosen = (torch.arange(len(tokens)) * (step + rank + 1) % size).sort().values  # the experts of the tokens
+        weights = scores[torch.arange(len(tokens)), chosen.to(device)]
+        sent = chosen.bincount(minlength=size)
+        received = torch.empty_like(sent)
+        dist.all_to_all_single(received, sent)
+        there = functional.all_to_all_single_autograd(tokens, received.tolist(), sent.tolist(), group)
+        back = functional.all_to_all_single_autograd(expert(there).tanh(), sent.tolist(), received.tolist(), group)
+        loss = (back * weights[:, None]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in router.parameters():
+            dist.all_reduce(parameter.grad, dist.ReduceOp.SUM)
+        optimizer.step()
+        losses.append(local(loss))
+    return losses + [local(parameter) for parameter in parameters]
+
+
+def context_parallel(device: str) -> list[torch.Tensor]:
+    """Causal attention over a sequence that is cut over the ranks; on the CPU, over the whole of it."""
+    from torch.distributed.tensor.experimental import context_parallel as parallel
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    projection = nn.Linear(8, 24).to(device)
+    optimizer = torch.optim.SGD(projection.parameters(), lr=0.05)
+    length = 8 * size
+    mesh = init_device_mesh(device, (size,))
+    losses = []
+    for step in range(STEPS):
+        x = torch.randn(1, length, 8, generator=torch.Generator().manual_seed(step)).to(device)
+        optimizer.zero_grad()
+        with parallel(mesh, buffers=[x], buffer_seq_dims=[1]) if device == "neuron" else nullcontext():
+            q, k, v = projection(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+            out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            loss = out.square().sum() / length
+            loss.backward()
+        total = loss.detach().clone()
+        if device == "neuron":
+            dist.all_reduce(total)
+            for parameter in projection.parameters():
+                dist.all_reduce(parameter.grad)
+        optimizer.step()
+        losses.append(local(total))
+    assert rank < size
+    return losses + [local(parameter) for parameter in projection.parameters()]
+
+
+# Checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+def save_checkpoint(folder: str, *, asynchronous: bool) -> list[torch.Tensor]:
+    """Train sharded, save model and optimizer, and return the whole parameters."""
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    model = _fsdp2("neuron")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    fit(model, "neuron", optimizer=optimizer, same_everywhere=True)
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    if asynchronous:
+        saving = checkpoint.async_save(state, checkpoint_id=folder)
+        fit(copy.deepcopy(make_model()).to("neuron"), "neuron", same_everywhere=True)  # what goes on meanwhile
+        saving.result()
+    else:
+        checkpoint.save(state, checkpoint_id=folder)
+    return [parameter.full_tensor().detach().cpu() for parameter in model.parameters()]
+
+
+def load_checkpoint(folder: str) -> list[torch.Tensor]:
+    """Load what another number of ranks saved, and return the whole parameters before and after more training."""
+    import torch.distributed.checkpoint as checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    model = _fsdp2("neuron", nn.Sequential(*make_model()))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    weights, moments = get_state_dict(model, optimizer)
+    state = {"model": weights, "optimizer": moments}
+    checkpoint.load(state, checkpoint_id=folder)
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    loaded = [parameter.full_tensor().detach().cpu() for parameter in model.parameters()]
+    steps = {int(optimizer.state[parameter]["step"].item()) for parameter in model.parameters()}
+    assert steps == {STEPS}
+    fit(model, "neuron", optimizer=optimizer, same_everywhere=True)
+    return loaded

@@ -1,0 +1,65 @@
+"""The examples: under torchrun as users start them, and their variants on the ranks that the other tests use."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from ranks.launch import run_torchrun, torchrun
+from ranks.world import World
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "distributed"
+pytestmark = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are in the repository, not in the sdist")
+
+
+def run_example(folder: str, name: str, *arguments: list[str]) -> None:
+    """Run an example's main function on this rank."""
+    import importlib
+
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.import_module(name).main(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("smoke", []),
+        ("train", [["--mode", "ddp"]]),
+        ("train", [["--mode", "fsdp"]]),
+        ("train", [["--mode", "tp", "--tp-degree", "2"]]),
+        ("pipeline", [["--schedule", "gpipe"]]),
+        ("pipeline", [["--schedule", "1f1b"]]),
+        ("pipeline", [["--schedule", "interleaved"]]),
+        ("fsdp_tp", [["--tp-degree", "2"]]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "".join("".join(words) for words in value),
+)
+def test_cpu_and_neuron_agree(four: World, name: str, arguments: list[list[str]]) -> None:
+    four.run(run_example, str(EXAMPLES), name, *arguments)
+
+
+def test_as_users_start_them() -> None:
+    assert torchrun(2, EXAMPLES / "smoke.py").count("the sum over 2 ranks is 3") == 2
+    assert torchrun(2, EXAMPLES / "train.py", "--mode", "tp").count("cpu and neuron agree") == 2
+    assert torchrun(2, EXAMPLES / "train.py", "--device", "cpu").count("cpu ran") == 2
+
+
+def ended(text: str) -> float:
+    match = re.search(r"ended after step 6 with loss ([0-9.]+)", text)
+    assert match is not None, text
+    return float(match[1])
+
+
+def test_a_restarted_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    whole = torchrun(2, EXAMPLES / "elastic.py", "--folder", str(tmp_path / "whole"))
+    result = run_torchrun(
+        EXAMPLES / "elastic.py",
+        "--standalone",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+        arguments=("--folder", str(tmp_path / "crashed"), "--crash-at", "3"),
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.findall(r"starting at step (\d)", result.stdout) == ["0", "3"]
+    assert ended(result.stdout) == pytest.approx(ended(whole), rel=1e-6)

@@ -1,0 +1,36 @@
+"""PyTorch's parallelisms: twenty steps on the device equal twenty steps of the same program on the CPU with Gloo."""
+
+import pytest
+from ranks import parallelisms
+from ranks.parallelisms import Program
+from ranks.world import World
+
+FLOAT32 = (1e-4, 1e-5)
+"""Relative and absolute tolerance: sums in another order, over twenty steps."""
+HALF = (2e-2, 2e-3)
+"""The same where values pass through 16 bits."""
+
+
+@pytest.mark.parametrize(
+    ("program", "tolerance"),
+    [
+        (parallelisms.ddp, FLOAT32),
+        (parallelisms.ddp_views, FLOAT32),
+        (parallelisms.ddp_static_graph, FLOAT32),
+        (parallelisms.ddp_unused_parameters, FLOAT32),
+        (parallelisms.ddp_fp16_hook, HALF),
+        (parallelisms.ddp_power_sgd_hook, FLOAT32),
+        (parallelisms.zero_optimizer, FLOAT32),
+        (parallelisms.fsdp1, FLOAT32),
+        (parallelisms.fsdp2, FLOAT32),
+        (parallelisms.fsdp2_keeps_parameters, FLOAT32),
+        (parallelisms.fsdp2_mixed_precision, HALF),
+        (parallelisms.fsdp2_offload, FLOAT32),
+        (parallelisms.tensor_parallel, FLOAT32),
+        (parallelisms.expert_parallel, FLOAT32),
+        (parallelisms.context_parallel, FLOAT32),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_equals_the_cpu(four: World, program: Program, tolerance: tuple[float, float]) -> None:
+    four.run(parallelisms.compare_devices, program, *tolerance)

@@ -1,0 +1,1 @@
+"""Programs that run for long and check that nothing grows or breaks."""
