@@ -576,6 +576,17 @@ ENABLE_NKI_SDPA = _declare(
         "When true, `scaled_dot_product_attention` uses the NKI flash-attention kernel where it can: query lengths "
         "that are multiples of 2048.",
         Kind.COMPILATION,
+        honoured_by=("torch-neuronx-nki",),
+    )
+)
+ENABLE_NKI_RMS_NORM = _declare(
+    Variable(
+        "TORCH_NEURONX_ENABLE_NKI_RMS_NORM",
+        BOOL,
+        False,
+        "When true, `rms_norm` uses the NKI kernel for rows of up to 4096 elements; false leaves it to the compiler.",
+        Kind.COMPILATION,
+        honoured_by=("torch-neuronx-nki",),
     )
 )
 NKI_SIMULATOR = _declare(

@@ -122,6 +122,11 @@ class PluginManager:
         offers = self._named("torch_neuronx_register_kernels", KernelOffer, "name", "kernel").values()
         return tuple(sorted((offer for offer in offers if offer.op == op), key=lambda offer: -offer.priority))
 
+    def offered(self) -> tuple[str, ...]:
+        """Return the operators for which kernels are offered, each once."""
+        offers = self._named("torch_neuronx_register_kernels", KernelOffer, "name", "kernel").values()
+        return tuple(dict.fromkeys(offer.op for offer in offers))
+
     @property
     def observed(self) -> bool:
         """Whether anybody receives events; a hot path asks before it makes one."""

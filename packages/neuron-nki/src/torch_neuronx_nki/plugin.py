@@ -7,6 +7,7 @@ from torch_neuronx.hookspecs import hookimpl
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from torch_neuronx.kernels import KernelOffer
     from torch_neuronx.lowerings import Lowering
 
 
@@ -24,3 +25,19 @@ def torch_neuronx_register_decompositions() -> "Mapping[Any, Callable[..., Any]]
     from torch_neuronx_nki.operators import decompositions
 
     return decompositions()
+
+
+@hookimpl
+def torch_neuronx_register_kernels() -> "list[KernelOffer]":
+    """Offer attention and RMS normalization."""
+    from torch_neuronx_nki.offers import ours
+
+    return ours()
+
+
+@hookimpl
+def torch_neuronx_device_opened() -> None:
+    """Have operators with offers ask for them."""
+    from torch_neuronx_nki.offers import install
+
+    install()

@@ -13,7 +13,7 @@ from torch_neuronx_compile.compilers.select import toolchain
 from torch_neuronx_compile.options import CompileOptions, falls_back, in_force
 from torch_neuronx_compile.versions import versions
 
-_VARIABLES = (config.EMULATOR_RELAXED, config.ENABLE_NKI_SDPA)
+_VARIABLES = (config.EMULATOR_RELAXED, config.ENABLE_NKI_SDPA, config.ENABLE_NKI_RMS_NORM)
 """Variables that change the traced graph or its program."""
 
 
