@@ -8,9 +8,15 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, ProcessGroup, ProcessGroupGloo, Store
 
 # Graphs hold groups by their registered names, and only torch's own code looks those up.
-from torch._C._distributed_c10d import _resolve_process_group as resolve
+from torch._C._distributed_c10d import _resolve_process_group
+from torch.distributed.distributed_c10d import GroupName
 
-__all__ = ["Backend", "ProcessGroupGloo", "Store", "groups_with_ranks", "resolve"]
+__all__ = ["Backend", "ProcessGroupGloo", "Store", "group_named", "groups_with_ranks"]
+
+
+def group_named(name: str) -> ProcessGroup:
+    """Return the process group that is registered as ``name``; raises ``RuntimeError`` where there is none."""
+    return _resolve_process_group(GroupName(name))
 
 
 def groups_with_ranks(ranks: Sequence[int]) -> list[ProcessGroup]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch.distributed as dist
 
-from torch_neuronx_dist._compat import groups_with_ranks, resolve
+from torch_neuronx_dist._compat import group_named, groups_with_ranks
 
 NAME = "neuron"
 
@@ -54,7 +54,7 @@ def replica_groups(group_name: str) -> Groups:
 
     Raises ``NotImplementedError`` where the world cannot be divided into groups of its size.
     """
-    ranks = dist.get_process_group_ranks(resolve(group_name))
+    ranks = dist.get_process_group_ranks(group_named(group_name))
     groups = partition(ranks, dist.get_world_size())
     if groups is None:
         raise NotImplementedError(

@@ -1,0 +1,98 @@
+"""Collectives inside compiled graphs on 2 and 4 real processes, against eager mode and models in one piece."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ranks import compiled
+
+from torch_neuronx_dist.graphs.replica_groups import partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Worlds
+    from ranks.world import World
+
+
+@pytest.mark.parametrize("name", compiled.FUNCTIONS)
+def test_a_compiled_collective_equals_the_eager_one(world: World, name: str, tmp_path: Path) -> None:
+    world.run(compiled.equals_eager, name, str(tmp_path))
+
+
+def test_gradients_of_collectives(world: World, tmp_path: Path) -> None:
+    world.run(compiled.gradients_equal_eager, str(tmp_path))
+
+
+def test_all_ranks_share_one_program(world: World, tmp_path: Path) -> None:
+    results = world.run(compiled.compile_events, str(tmp_path))
+    first = [[key, collectives] for key, collectives, _ in results[0]]
+    assert [collectives for _, collectives in first] == [True, False]
+    for result in results:
+        assert [[key, collectives] for key, collectives, _ in result] == first
+    for graph in range(2):
+        assert sum(result[graph][2] for result in results) == 1
+
+
+def test_artifacts_are_kept_by_rank(pair: World, tmp_path: Path) -> None:
+    results = pair.run(compiled.ranks_of_artifacts, str(tmp_path))
+    assert results == [(0, ["proc_0", "proc_1"]), (1, ["proc_0", "proc_1"])]
+
+
+def test_uneven_parts_break_the_graph(pair: World, tmp_path: Path) -> None:
+    pair.run(compiled.uneven_parts_break_the_graph, str(tmp_path))
+
+
+def test_groups_that_are_no_dimension_of_a_mesh(worlds: Worlds, tmp_path: Path) -> None:
+    worlds.of(4).run(compiled.irregular_groups, str(tmp_path))
+
+
+def test_a_timeout_is_the_error_of_eager_mode(worlds: Worlds, tmp_path: Path) -> None:
+    (mine, eager), *_ = worlds.of(4).run(compiled.a_timeout_is_the_eager_error, str(tmp_path))
+    assert issubclass(mine, eager)
+
+
+@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
+def test_tensor_parallel(world: World, sequence: bool, tmp_path: Path) -> None:
+    world.run(compiled.tensor_parallel, sequence, str(tmp_path))
+
+
+@pytest.mark.parametrize("program", [compiled.loss_parallel, compiled.fsdp2], ids=lambda program: program.__name__)
+def test_parallelism(world: World, program: Callable[[str], None], tmp_path: Path) -> None:
+    world.run(program, str(tmp_path))
+
+
+def test_ddp_around_a_compiled_module(world: World, tmp_path: Path) -> None:
+    assert world.run(compiled.ddp, True, str(tmp_path)) == [4] * world.size
+
+
+def test_compiled_ddp_is_split_at_its_buckets(pair: World, tmp_path: Path) -> None:
+    assert pair.run(compiled.ddp, False, str(tmp_path)) == [6, 6]
+
+
+def test_sharding_in_the_traced_graph(world: World, tmp_path: Path) -> None:
+    assert world.run(compiled.simple_fsdp, str(tmp_path)) == [[True, True]] * world.size
+
+
+def test_guards_that_diverge(pair: World, tmp_path: Path) -> None:
+    assert pair.run(compiled.guards_diverge, str(tmp_path)) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "expected"),
+    [
+        ([0, 1, 2, 3], 4, ((0, 1, 2, 3),)),
+        ([2, 3], 4, ((0, 1), (2, 3))),
+        ([1, 3], 4, ((0, 2), (1, 3))),
+        ([3, 1], 4, ((2, 0), (3, 1))),
+        ([2], 3, ((0,), (1,), (2,))),
+        ([1, 3, 9, 11], 16, ((0, 2, 8, 10), (1, 3, 9, 11), (4, 6, 12, 14), (5, 7, 13, 15))),
+        ([0, 3], 4, ((0, 3), (1, 2))),
+        ([1, 2], 4, ((0, 3), (1, 2))),
+        ([0, 1, 2], 4, None),
+    ],
+)
+def test_partitions_of_the_world(ranks: list[int], size: int, expected: tuple[tuple[int, ...], ...] | None) -> None:
+    assert partition(ranks, size) == expected
