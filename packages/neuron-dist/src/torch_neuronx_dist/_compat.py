@@ -5,10 +5,8 @@ from collections.abc import Sequence
 import torch.distributed as dist
 
 # torch.distributed has both at run time, but does not export the first, and imports the second where it has Gloo.
-from torch._C._distributed_c10d import Backend, ProcessGroup, ProcessGroupGloo, Store
-
 # Graphs hold groups by their registered names, and only torch's own code looks those up.
-from torch._C._distributed_c10d import _resolve_process_group
+from torch._C._distributed_c10d import Backend, ProcessGroup, ProcessGroupGloo, Store, _resolve_process_group
 from torch.distributed.distributed_c10d import GroupName
 
 __all__ = ["Backend", "ProcessGroupGloo", "Store", "group_named", "groups_with_ranks"]

@@ -196,7 +196,7 @@ def ranks_of_artifacts(folder: str) -> tuple[int, list[str]]:
     return get_rank(), sorted(path.name for path in (Path(folder) / "debug" / "neff").iterdir())
 
 
-# What cannot be compiled, and what fails -------------------------------------------------------------------------------
+# What cannot be compiled, and what fails ------------------------------------------------------------------------------
 
 
 def uneven_parts_break_the_graph(folder: str) -> None:

@@ -13,7 +13,7 @@ import torch.multiprocessing as mp
 
 BACKENDS = "cpu:gloo,neuron:neuron"
 _START_LIMIT = 180
-_CALL_LIMIT = 90
+_CALL_LIMIT = 180
 _GRACE = 2
 """Seconds the other ranks get once one has failed: most often they wait for it."""
 
