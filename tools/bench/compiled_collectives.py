@@ -1,0 +1,98 @@
+"""What collectives cost inside a compiled graph, beside the same collectives in eager mode.
+
+    python tools/bench/compiled_collectives.py [--ranks 2] [--markdown]
+
+Every rank runs one function of eight collectives, each with an addition in front of it, compiled and in eager mode, in
+turns; medians of rounds on rank 0, one thread per rank. Both ways end in Gloo, so the ratio is the path to it.
+"""
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+import torch.multiprocessing as mp
+from torch import Tensor
+
+COUNT = 8
+SIZES = (1 << 10, 1 << 16, 1 << 20)
+Function = Callable[[Tensor], Tensor]
+
+
+def collectives(size: int) -> dict[str, Function]:
+    """Return one function per collective; every one keeps the shape of its input."""
+    group = dist.group.WORLD
+
+    def all_reduce(x: Tensor) -> Tensor:
+        for _ in range(COUNT):
+            x = functional.all_reduce(x + 1, "avg", group)
+        return x + 1
+
+    def gather_and_scatter(x: Tensor) -> Tensor:
+        for _ in range(COUNT // 2):
+            x = functional.all_gather_single(x + 1, 0, group)
+            x = functional.reduce_scatter_single(x + 1, "avg", 0, group)
+        return x + 1
+
+    def all_to_all(x: Tensor) -> Tensor:
+        for _ in range(COUNT):
+            x = functional.all_to_all_single(x + 1, None, None, group)
+        return x + 1
+
+    return {"all_reduce": all_reduce, "all_gather, reduce_scatter": gather_and_scatter, "all_to_all": all_to_all}
+
+
+def seconds(function: Function, x: Tensor, calls: int) -> float:
+    """Return how long one call takes."""
+    dist.barrier()
+    start = time.perf_counter()
+    for _ in range(calls):
+        function(x)
+    return (time.perf_counter() - start) / calls
+
+
+def rank_main(rank: int, ranks: int, folder: str, rounds: int, markdown: bool) -> None:
+    """Measure on one rank; rank 0 prints."""
+    torch.set_num_threads(1)
+    for name in ("TORCH_NEURONX_NEFF_CACHE_DIR", "TORCH_NEURONX_HLO_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        os.environ[name] = str(Path(folder) / name.lower())
+    backends = "cpu:gloo,neuron:neuron"
+    dist.init_process_group(backends, init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    rows = []
+    for size in SIZES:
+        x = torch.zeros(size, device="neuron")
+        calls = max(2, min(50, (1 << 20) // size))
+        for name, eager in collectives(size).items():
+            run = torch.compile(eager, backend="neuron", fullgraph=True)
+            assert torch.allclose(run(x).cpu(), eager(x).cpu())
+            times = [(seconds(eager, x, calls), seconds(run, x, calls)) for _ in range(rounds)]
+            one, other = (statistics.median(column) * 1e6 for column in zip(*times, strict=True))
+            rows.append((name, size, one, other))
+    if rank == 0:
+        if markdown:
+            print("| eight collectives | float32 | eager us | compiled us | ratio |\n|---|---|---|---|---|")
+        for name, size, one, other in rows:
+            cells = (name, f"{size}", f"{one:.0f}", f"{other:.0f}", f"{other / one:.2f}")
+            print(f"| {' | '.join(cells)} |" if markdown else "  ".join(cells))
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    """Start the ranks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(rank_main, args=(options.ranks, folder, options.rounds, options.markdown), nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()
