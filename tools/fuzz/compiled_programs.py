@@ -45,6 +45,7 @@ def check(program: Program, report: Report) -> None:
 
     torch._dynamo.reset()
     reset_dynamo_metrics()
+    torch._dynamo.utils.counters.clear()
     report.cases += 1
     try:
         found = disagreement(program, compile_with_breaks)
