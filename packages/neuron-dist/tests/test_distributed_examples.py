@@ -1,24 +1,14 @@
 """The examples: under torchrun as users start them, and their variants on the ranks that the other tests use."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from ranks.launch import run_torchrun, torchrun
+from ranks.launch import run_example, run_torchrun, torchrun
 from ranks.world import World
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "distributed"
 pytestmark = pytest.mark.skipif(not EXAMPLES.is_dir(), reason="the examples are in the repository, not in the sdist")
-
-
-def run_example(folder: str, name: str, *arguments: list[str]) -> None:
-    """Run an example's main function on this rank."""
-    import importlib
-
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    importlib.import_module(name).main(*arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Starts programs as users do: a fresh interpreter, or torchrun."""
 
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -94,3 +95,10 @@ def torchrun(ranks: int, script: Path, *arguments: str, **extra: str) -> str:
     result = run_torchrun(script, "--standalone", f"--nproc-per-node={ranks}", arguments=arguments, **extra)
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def run_example(folder: str, name: str, *arguments: list[str]) -> None:
+    """Run an example's main function on this rank."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    importlib.import_module(name).main(*arguments)
