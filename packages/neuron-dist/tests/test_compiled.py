@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from ranks import compiled
+from ranks.world import RankError, World
 
 from torch_neuronx_dist.graphs.replica_groups import partition
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import Worlds
-    from ranks.world import World
 
 
 @pytest.mark.parametrize("name", compiled.FUNCTIONS)
@@ -52,6 +52,12 @@ def test_groups_that_are_no_dimension_of_a_mesh(worlds: Worlds, tmp_path: Path) 
 def test_a_timeout_is_the_error_of_eager_mode(worlds: Worlds, tmp_path: Path) -> None:
     (mine, eager), *_ = worlds.of(4).run(compiled.a_timeout_is_the_eager_error, str(tmp_path))
     assert issubclass(mine, eager)
+
+
+def test_a_peer_that_dies(tmp_path: Path) -> None:
+    with World(2, tmp_path) as world, pytest.raises(RankError) as caught:
+        world.run(compiled.a_peer_dies, str(tmp_path))
+    assert str(caught.value) == "rank 1: the process died"
 
 
 @pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])

@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from ranks.compare import group_of, values
-from ranks.programs import NEURON
+from ranks.programs import NEURON, raises
 
 Function = Callable[..., Any]
 
@@ -251,6 +251,18 @@ def a_timeout_is_the_eager_error(folder: str) -> tuple[type, type] | None:
     assert "rank 0" in str(mine), mine
     assert isinstance(mine, dist.DistBackendError)
     return type(mine), type(eager)
+
+
+def a_peer_dies(folder: str) -> None:
+    """The last rank ends between two calls; the others' program raises, and says where."""
+    x = torch.ones(4, device=NEURON)
+    with fresh(folder):
+        run = compiled(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD), fullgraph=True)
+        run(x)
+        if dist.get_rank() == dist.get_world_size() - 1:
+            os._exit(1)
+        with raises(dist.DistBackendError, "all_reduce", f"on rank {dist.get_rank()} of the group"):
+            run(x)
 
 
 # Parallelisms ---------------------------------------------------------------------------------------------------------
