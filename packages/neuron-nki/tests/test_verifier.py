@@ -162,7 +162,7 @@ def test_two_cores_may_meet_between() -> None:
 
 
 def test_every_rule_is_on_the_page() -> None:
-    """If this fails: python -m torch_neuronx_nki.verifier.registry > docs/nki_rules.md."""
+    """If this fails: python tools/nki_rules.py."""
     assert set(REGISTRY) == set(RULES)
     assert {entry.code.rstrip("0123456789") for entry in REGISTRY.values()} == set(FAMILIES)
     text = (ROOT / "docs" / "nki_rules.md").read_text(encoding="utf-8")

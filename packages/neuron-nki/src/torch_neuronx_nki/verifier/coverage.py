@@ -165,4 +165,4 @@ def _range(view: View, itemsize: int, elements: int) -> View:
 def strided(mask: np.ndarray, view: View) -> np.ndarray:
     """Return ``view`` of a mask of one byte per element."""
     shape, strides, offset, _ = view
-    return np.lib.stride_tricks.as_strided(mask[offset:], shape, strides)
+    return np.ndarray(shape, np.bool_, mask, offset, strides)  # much quicker than stride_tricks.as_strided

@@ -144,7 +144,7 @@ def page() -> str:
     lines = [
         "# Rules for kernels",
         "",
-        "<!-- made by python -m torch_neuronx_nki.verifier.registry -->",
+        "<!-- made by tools/nki_rules.py -->",
         "",
         "What the simulator and the verifier look at, one section per rule. [nki.md](nki.md) says how to run a kernel.",
         "",
@@ -172,6 +172,7 @@ def page() -> str:
         "",
         "What the verifier does not know: the compiler's own placement and order of instructions, elements that data",
         "selects (they count as written, and are not asked for), and what a kernel would do with other arguments.",
+        "Kernels of the first dialect are looked at one instruction at a time only.",
     ]  # fmt: skip
     for family, title in FAMILIES.items():
         lines += ["", f"## {title}"]
@@ -192,7 +193,3 @@ def page() -> str:
                 f"*{entry.severity.capitalize()}*, found {when}. {entry.hint}",
             ]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(page(), end="")
