@@ -227,7 +227,8 @@ class Residual(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Run the block."""
         y = F.relu(self.norm1(self.first(x)))
-        return F.relu(self.norm2(self.second(y)) + self.shortcut(x))
+        shortcut: Tensor = self.shortcut(x)
+        return F.relu(self.norm2(self.second(y)) + shortcut)
 
 
 class ResNet(nn.Module):
@@ -264,8 +265,9 @@ class ConvNeXtBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Run the block."""
-        y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.narrow(F.gelu(self.wide(y))) * self.scale
+        y: Tensor = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
+        y = self.narrow(F.gelu(self.wide(y)))
+        y = y * self.scale
         return x + y.permute(0, 3, 1, 2)
 
 
