@@ -3,6 +3,7 @@
 import importlib.util
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -66,6 +67,33 @@ def test_the_cache_is_updated_in_place() -> None:
     assert torch.equal(keys.cpu(), expected)
     assert torch.equal(values.cpu()[[7, 49]], -expected[[7, 49]])
     assert torch.equal(values.cpu()[8], torch.ones(8))
+
+
+def _agree(function: Callable[..., torch.Tensor], reference: Callable[..., torch.Tensor], *given: torch.Tensor) -> None:
+    """Compare values and gradients, eager and compiled."""
+    given = tuple(tensor.requires_grad_() for tensor in given)
+    expected = reference(*given)
+    gradients = torch.autograd.grad(expected.square().sum(), given)
+    torch._dynamo.reset()
+    for way in (function, torch.compile(function, backend="neuron", fullgraph=True)):
+        result = way(*given)
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+        found = torch.autograd.grad(result.square().sum(), given)
+        torch.testing.assert_close(found, gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_flash_attention() -> None:
+    attention = example("flash_attention").attention
+    given = (random(2, 128, 32), random(2, 256, 32, seed=1), random(2, 256, 32, seed=2))
+    _agree(lambda *x: attention(*x, 32**-0.5), torch.nn.functional.scaled_dot_product_attention, *given)
+
+
+def test_fused_mlp() -> None:
+    def reference(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+        return (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
+
+    shapes = ((256, 256), (256, 384), (256, 384), (384, 256))
+    _agree(example("fused_mlp").mlp, reference, *((random(*s, seed=i) / 16).detach() for i, s in enumerate(shapes)))
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.py")))

@@ -41,16 +41,20 @@ def operator_of(name: str) -> torch._ops.OpOverload:
 
 
 def _install(name: str, operator: torch._ops.OpOverload) -> torch.library.Library:
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"):
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(_qualified(operator), "CompositeImplicitAutograd"):
         raise PluginError(
             f"A kernel is offered for {name}, which PyTorch does not define by other operators. Offer it for one that "
             "is so defined, or give it a kernel with torch.library.impl."
         )
-    namespace, _, short = operator.name().partition("::")
+    namespace, _, short = _qualified(operator).partition("::")
     library = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
     for key in _KEYS:
         library.impl(short, partial(_call, name, operator), key)  # type: ignore[no-untyped-call]
     return library
+
+
+def _qualified(operator: torch._ops.OpOverload) -> str:
+    return str(operator.name())  # type: ignore[no-untyped-call]
 
 
 def _call(name: str, operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:

@@ -85,7 +85,9 @@ def attention_forward(query: Any, key: Any, value: Any, scale: float, causal: bo
                     part = nl.ndarray((size, 1, TILE), dtype=dtype)
                     _transposed(part, tile[:, :, nl.ds(start, size)], 1, dtype)
                     stationary.append(part[:, 0, :])
-                top = total = result = None
+                top: Any = None
+                total: Any = None
+                result: Any = None
                 for block in range(0, seen, KEYS):
                     count = min(KEYS, seen - block)
                     scores = nl.ndarray((TILE, count), dtype=nl.float32, buffer=nl.psum)
