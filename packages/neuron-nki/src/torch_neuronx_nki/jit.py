@@ -194,8 +194,8 @@ def simulate(
     """Return ``kernel`` as one that is always simulated: ``nki.simulate(kernel[2])(x)`` or ``simulate(kernel)[2](x)``.
 
     ``target`` is a chip ("trn2", "trn3"), ``language`` a version ("0.3" to "0.7"), ``observers`` receive the records
-    of ``torch_neuronx_nki.trace``; ``precise``, ``saturate_fp8`` and ``poison`` are fields of
-    ``torch_neuronx_nki.options.Options``.
+    of ``torch_neuronx_nki.trace``; ``precise``, ``saturate_fp8``, ``poison`` and ``verify`` are
+    fields of ``torch_neuronx_nki.options.Options``.
     """
     made = kernel if isinstance(kernel, Kernel) else Kernel(kernel)
     chosen = {"target": target, "language": language, **settings}
