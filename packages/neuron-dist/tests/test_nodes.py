@@ -36,7 +36,8 @@ class Host:
         """Start torchrun with two ranks on this host; the first host's address is the rendezvous."""
         launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
         meet = ["--rdzv-backend=c10d", f"--rdzv-endpoint={FIRST_ADDRESS}:{PORT}", "--rdzv-id=two-hosts"]
-        host = [f"--node-rank={node}", f"--local-addr={self.address}"]
+        # torchrun finds out by itself which host has the store only where host names resolve.
+        host = [f"--rdzv-conf=is_host={int(node == 0)}", f"--local-addr={self.address}"]
         extra = {"GLOO_SOCKET_IFNAME": self.interface, "XDG_RUNTIME_DIR": str(folder / self.name)}
         return subprocess.Popen(
             ["ip", "netns", "exec", self.name, *launch, *meet, *host, str(script)],
