@@ -17,7 +17,7 @@ dist.init_process_group("neuron")
 tensor = torch.full((1 << 16,), dist.get_rank() + 1.0, device="neuron")
 dist.all_reduce(tensor)
 gathered = torch.empty(4, device="neuron")
-dist.all_gather_into_tensor(gathered, torch.full((1,), float(dist.get_rank()), device="neuron"))
+dist.all_gather_single(gathered, torch.full((1,), float(dist.get_rank()), device="neuron"))
 print("sum", tensor.unique().tolist(), "ranks", gathered.tolist(), "core", torch.neuron.current_device(), flush=True)
 dist.destroy_process_group()
 """
