@@ -30,9 +30,9 @@ def collective(name: str, nbytes: int, device: str) -> Callable[[], object]:
             whole.zero_()
             return lambda: dist.all_reduce(whole)
         case "all_gather":
-            return lambda: dist.all_gather_into_tensor(whole, part)
+            return lambda: dist.all_gather_single(whole, part)
         case _:
-            return lambda: dist.reduce_scatter_tensor(part, whole)
+            return lambda: dist.reduce_scatter_single(part, whole)
 
 
 def median_seconds(call: Callable[[], object], repetitions: int) -> float:

@@ -1,7 +1,7 @@
 """Runs process groups and collectives for long, and kills ranks; memory, descriptors and threads must stay flat.
 
     python -m tools.soak.distributed                                    # 1,000 groups, 10,000 collectives, 50 kills
-    python -m tools.soak.distributed --groups 50 --collectives 500 --kills 3
+    python -m tools.soak.distributed --groups 50 --collectives 500 --kills 3    # needs pip install psutil
 
 Ends with exit code 1 if something grew, or if a job did not start again after a kill.
 """
@@ -98,9 +98,9 @@ def run_collectives() -> None:
         case 0:
             dist.all_reduce(tensor)
         case 1:
-            dist.all_gather_into_tensor(many, tensor)
+            dist.all_gather_single(many, tensor)
         case 2:
-            dist.reduce_scatter_tensor(tensor, many.zero_())
+            dist.reduce_scatter_single(tensor, many.zero_())
         case 3:
             dist.all_to_all_single(torch.empty_like(many), many.zero_())
         case _:
