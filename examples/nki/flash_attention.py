@@ -100,6 +100,11 @@ def gradient(ctx, grad):
 attention.register_autograd(gradient, setup_context=keep)
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    return flash_attention, (*(torch.randn(2, 256, 64) for _ in range(3)), 64**-0.5)
+
+
 if __name__ == "__main__":
     query, key, value = (torch.randn(2, 256, 64, device="neuron", requires_grad=True) for _ in range(3))
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value)

@@ -88,6 +88,11 @@ def gradient(ctx, grad):
 mlp.register_autograd(gradient, setup_context=keep)
 
 
+def example():
+    """What `torch-neuronx nki check` and `torch-neuronx nki cost` run."""
+    return gated_mlp, tuple(torch.randn(*shape) for shape in ((256, 256), (256, 512), (256, 512), (512, 256)))
+
+
 if __name__ == "__main__":
     x, gate, up = (torch.randn(*shape, device="neuron") / 16 for shape in ((256, 256), (256, 512), (256, 512)))
     down = (torch.randn(512, 256, device="neuron") / 16).requires_grad_()
