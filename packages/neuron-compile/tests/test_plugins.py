@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torch_neuronx import events, installed, plugins
+from torch_neuronx import metrics as counters
 from torch_neuronx.hookspecs import hookimpl
 from torch_neuronx_compile.worker.client import Worker
 
@@ -64,6 +65,21 @@ def test_observers_see_a_compilation_and_its_runs(observer: Observer) -> None:
     assert finished.neff_bytes
     assert finished.error is None
     assert executed.graph == started.graph
+
+
+def test_runs_are_counted_once_with_and_without_observers() -> None:
+    function = compiled(lambda x: x * 4.25)
+    for watching in (False, True):
+        if watching:
+            plugins.manager().register(Observer(), "watching")
+        try:
+            counters.clear_all()
+            for _ in range(3):
+                function(torch.ones(3, device="neuron"))
+            assert counters.get_counter_value("Graphs.Executions") == 3
+        finally:
+            if watching:
+                plugins.manager().unregister("watching")
 
 
 def test_a_plugins_decomposition_is_used(observer: Observer) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torch_neuronx import config, plugins
+from torch_neuronx import config, metrics, plugins
 from torch_neuronx.errors import NeuronError
 from torch_neuronx.events import GraphExecuted
 from torch_neuronx.runtimes.interface import Executable
@@ -34,7 +34,9 @@ class CompiledGraph:
         with unset_fake_temporarily():  # graphs are compiled while AOT Autograd traces
             narrow = torch.float32 if unit.narrowed else torch.float64
             self._constants = [
-                _as_real(constant.to(unit.device, narrow if constant.dtype is torch.float64 else constant.dtype), narrow)
+                _as_real(
+                    constant.to(unit.device, narrow if constant.dtype is torch.float64 else constant.dtype), narrow
+                )
                 for constant in unit.constants
             ]
         self._arguments = unit.arguments
@@ -94,8 +96,10 @@ class CompiledGraph:
 
     def _execute(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         manager = plugins.manager()
-        if not manager.observed:
-            return self._executable(inputs)
+        if not manager.watched:
+            results = self._executable(inputs)
+            metrics.count_execution()
+            return results
         start = time.perf_counter()
         results = self._executable(inputs)
         manager.notify(GraphExecuted(self._name, self._device.index, time.perf_counter() - start))

@@ -122,6 +122,13 @@ def count(event: Event) -> None:
             _state.counts[name] += increment
 
 
+def count_execution() -> None:
+    """Count one :class:`GraphExecuted` that nobody else wants to see, without making it."""
+    if is_enabled():
+        with _state.lock:
+            _state.counts["Graphs.Executions"] += 1
+
+
 def _increments(event: Event) -> dict[str, int]:
     match event:
         case GraphExecuted():  # first, because it comes most often

@@ -74,6 +74,7 @@ class PluginManager:
         self._pluggy.add_hookspecs(hookspecs)
         self._records: dict[tuple[str, str], PluginRecord] = {}
         self._observers: tuple[tuple[str, Callable[[Event], object]], ...] = ()
+        self._watched = False
         self._results: dict[tuple[str, str], Any] = {}
         self._conflict: DuplicatePluginNameError | None = None
         self._lock = threading.RLock()
@@ -133,6 +134,12 @@ class PluginManager:
         self.load()
         return bool(self._observers)
 
+    @property
+    def watched(self) -> bool:
+        """Whether anybody but the core's own counters receives events; a hot path then counts by itself."""
+        self.load()
+        return self._watched
+
     def notify(self, event: Event) -> None:
         """Hand ``event`` to every observer. One that raises is named in a warning and receives no more events."""
         self.load()
@@ -140,7 +147,7 @@ class PluginManager:
             try:
                 observe(event)
             except Exception as error:
-                self._observers = tuple(observer for observer in self._observers if observer[0] != name)
+                self._observe_with(observer for observer in self._observers if observer[0] != name)
                 _warn(f"The {self._describe(name)} observes no more events: it raised {_reason(error)}", error)
 
     def call_each(self, hook: str, **arguments: object) -> list[tuple[str, Any]]:
@@ -323,13 +330,17 @@ class PluginManager:
         self._refresh()
 
     def _refresh(self) -> None:
-        self._observers = tuple(
+        self._observe_with(
             (
                 implementation.plugin_name,
                 implementation.function if implementation.argnames else _without_event(implementation.function),
             )
             for implementation in self._pluggy.hook.torch_neuronx_observe.get_hookimpls()
         )
+
+    def _observe_with(self, observers: Iterable[tuple[str, Callable[[Event], object]]]) -> None:
+        self._observers = tuple(observers)
+        self._watched = any(name != BUILTIN for name, _ in self._observers)
 
     def _remember(self, record: PluginRecord) -> None:
         self._records[record.name, record.distribution] = record

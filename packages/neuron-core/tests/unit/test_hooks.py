@@ -15,7 +15,7 @@ import pytest
 
 from torch_neuronx import hookspecs
 from torch_neuronx.compilers import Compiler, CompileRequest
-from torch_neuronx.errors import DuplicatePluginNameError
+from torch_neuronx.errors import DuplicatePluginNameError, PluginWarning
 from torch_neuronx.events import Event, GraphExecuted
 from torch_neuronx.hookspecs import hookimpl
 from torch_neuronx.kernels import KernelOffer
@@ -265,8 +265,23 @@ def test_hook_torch_neuronx_observe() -> None:
 
     watches = Watches()
     event = GraphExecuted("graph", 0, 0.001)
-    manager(watches).notify(event)
+    pm = manager(watches)
+    assert pm.watched
+    pm.notify(event)
     assert watches.seen == [event]
+
+
+def test_counters_alone_are_nobody_who_watches() -> None:
+    class Fails:
+        @hookimpl
+        def torch_neuronx_observe(self, event: Event) -> None:
+            raise ValueError("no")
+
+    assert not manager().watched
+    pm = manager(Fails())
+    with pytest.warns(PluginWarning, match="observes no more events"):
+        pm.notify(GraphExecuted("graph", 0, 0.001))
+    assert not pm.watched
 
 
 def test_every_hook_has_a_test() -> None:
