@@ -76,6 +76,7 @@ class PluginManager:
         self._observers: tuple[tuple[str, Callable[[Event], object]], ...] = ()
         self._watched = False
         self._results: dict[tuple[str, str], Any] = {}
+        self._kernels: dict[str, tuple[KernelOffer, ...]] = {}
         self._conflict: DuplicatePluginNameError | None = None
         self._lock = threading.RLock()
         self._loaded = False
@@ -120,8 +121,12 @@ class PluginManager:
 
     def kernels(self, op: str) -> tuple[KernelOffer, ...]:
         """Return the kernels offered for ``op``, the highest priority first."""
-        offers = self._named("torch_neuronx_register_kernels", KernelOffer, "name", "kernel").values()
-        return tuple(sorted((offer for offer in offers if offer.op == op), key=lambda offer: -offer.priority))
+        kept = self._kernels.get(op)  # asked at every call of the operator
+        if kept is None:
+            offers = self._named("torch_neuronx_register_kernels", KernelOffer, "name", "kernel").values()
+            kept = tuple(sorted((offer for offer in offers if offer.op == op), key=lambda offer: -offer.priority))
+            self._kernels[op] = kept
+        return kept
 
     def offered(self) -> tuple[str, ...]:
         """Return the operators for which kernels are offered, each once."""
@@ -175,6 +180,7 @@ class PluginManager:
         """Forget the kept answers to ``hooks``: a plugin has another answer from now on."""
         with self._lock:
             self._results = {key: result for key, result in self._results.items() if key[0] not in hooks}
+            self._kernels = {}
 
     # Which plugins there are ------------------------------------------------------------------------------------------
 
@@ -330,6 +336,7 @@ class PluginManager:
         self._refresh()
 
     def _refresh(self) -> None:
+        self._kernels = {}
         self._observe_with(
             (
                 implementation.plugin_name,
