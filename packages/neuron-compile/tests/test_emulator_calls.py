@@ -22,7 +22,9 @@ def _block(x: Tensor, w: Tensor) -> Tensor:
 def _double() -> Executable:
     program = portable(
         "module { func.func @main(%x: tensor<64xf32>) -> tensor<64xf32> {"
-        "%0 = stablehlo.add %x, %x : tensor<64xf32> return %0 : tensor<64xf32> } }"
+        "%0 = stablehlo.add %x, %x : tensor<64xf32> "
+        "%1 = stablehlo.reverse %0, dims = [0] : tensor<64xf32> "  # leaves the program to XLA
+        "return %1 : tensor<64xf32> } }"
     )
     compiler = plugins.manager().compilers()["emulator"]
     request = CompileRequest(program=program, graph="double", target="trn2", lnc=2, options={})

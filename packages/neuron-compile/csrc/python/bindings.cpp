@@ -3,9 +3,11 @@
 
 #include "handlers/handler.h"
 #include "python/program.h"
+#include "python/steps.h"
 
 namespace py = pybind11;
 using torch_neuronx::compile::Program;
+using torch_neuronx::compile::Steps;
 using torch_neuronx::compile::Xla;
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -37,4 +39,19 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
           py::arg("inputs"),
           py::arg("core"))
       .def("__call__", torch::wrap_pybind_function(&Program::call), py::arg("inputs"));
+
+  py::class_<Steps>(module, "Steps")
+      .def(
+          py::init<
+              size_t,
+              std::vector<at::Tensor>,
+              const std::vector<Steps::Written>&,
+              std::vector<size_t>,
+              c10::DeviceIndex>(),
+          py::arg("inputs"),
+          py::arg("constants"),
+          py::arg("steps"),
+          py::arg("results"),
+          py::arg("core"))
+      .def("__call__", torch::wrap_pybind_function(&Steps::call), py::arg("inputs"));
 }

@@ -21,3 +21,16 @@ class Program:
         core: int,
     ) -> None: ...
     def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]: ...
+
+class Steps:
+    """A small program, run as calls of ATen."""
+
+    def __init__(
+        self,
+        inputs: int,
+        constants: list[torch.Tensor],
+        steps: list[tuple[str, list[int], list[int]]],
+        results: list[int],
+        core: int,
+    ) -> None: ...
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]: ...

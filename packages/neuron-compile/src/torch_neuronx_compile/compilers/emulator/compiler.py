@@ -21,6 +21,8 @@ TENSORS = "tensors.json"
 """Shapes and dtypes of inputs and outputs, in the program's order."""
 HANDLERS = "handlers.json"
 """Custom-call targets of plugins' handlers that the executable calls."""
+STEPS = "steps.json"
+"""A small program as calls of ATen, which then run in place of the executable."""
 
 
 class EmulatorCompiler:
@@ -47,7 +49,7 @@ class EmulatorCompiler:
         lowerings = plugins.manager().lowerings().values()
         collectives = plugins.manager().collectives().values()
         try:
-            executable, tensors, handlers = worker().call(
+            executable, tensors, handlers, steps = worker().call(
                 "torch_neuronx_compile.compilers.emulator.xla:compile_program",
                 program=request.program,
                 calls={found.custom_call: (found.ordered, found.mutates) for found in lowerings},
@@ -63,6 +65,8 @@ class EmulatorCompiler:
             TENSORS: json.dumps(tensors).encode(),
             HANDLERS: json.dumps(handlers).encode(),
         }
+        if steps is not None:
+            files[STEPS] = json.dumps(steps).encode()
         return neff.pack(
             files,
             name=request.graph,
@@ -83,7 +87,8 @@ class EmulatorCompiler:
                 f"The NEFF {neff.header.name!r} lacks {', '.join(sorted(missing))}. Compile the program again."
             )
         register_plugin_handlers(neff.header.name, json.loads(neff.files[HANDLERS]))
-        return XlaExecutable(neff.header.name, neff.files[XLA_EXECUTABLE], json.loads(neff.files[TENSORS]), core)
+        steps = json.loads(neff.files[STEPS]) if STEPS in neff.files else None
+        return XlaExecutable(neff.header.name, neff.files[XLA_EXECUTABLE], json.loads(neff.files[TENSORS]), core, steps)
 
 
 @cache

@@ -10,9 +10,10 @@ import torch
 from torch_neuronx.errors import NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable, TensorInfo, Usage
 from torch_neuronx_compile import _C
-from torch_neuronx_compile._compat import array_from_capsule, capsule_of_array
+from torch_neuronx_compile._compat import array_from_capsule, capsule_of_array, unset_fake_temporarily
 from torch_neuronx_compile.compilers.emulator.handlers import raise_plugins_error, register_own_handlers
 from torch_neuronx_compile.compilers.emulator.python_handler import reraised
+from torch_neuronx_compile.compilers.emulator.steps import Steps
 from torch_neuronx_compile.compilers.emulator.xla import compile_options
 from torch_neuronx_compile.xla_library import xla_client
 
@@ -29,9 +30,17 @@ class XlaExecutable(Executable):
     """Its inputs are views of device memory, remembered by address; its outputs are adopted: no copies."""
 
     def __init__(
-        self, name: str, serialized: bytes, tensors: dict[str, list[tuple[str, list[int]]]], core: int
+        self,
+        name: str,
+        serialized: bytes,
+        tensors: dict[str, list[tuple[str, list[int]]]],
+        core: int,
+        steps: Steps | None = None,
     ) -> None:
-        """Load an executable that this version of XLA serialized; raises :class:`NEFFExecutionError` otherwise."""
+        """Load an executable that this version of XLA serialized; raises :class:`NEFFExecutionError` otherwise.
+
+        A small program that is given as ``steps`` as well runs as these.
+        """
         self._name = name
         self._core = core
         self._tensors = tuple(
@@ -47,7 +56,14 @@ class XlaExecutable(Executable):
             raise NEFFExecutionError(
                 f"XLA did not load the program {name!r}: {error}. Compile it again on this machine."
             ) from error
-        self._run: _C.Program | None = _C.Program(
+        self._run: _C.Program | _C.Steps | None = None
+        if steps is not None:
+            with unset_fake_temporarily():  # programs are loaded while AOT Autograd traces
+                constants = [torch.tensor(number, dtype=getattr(torch, dtype)) for dtype, number in steps["constants"]]
+            written = [(operation, operands, numbers) for operation, operands, numbers in steps["steps"]]
+            self._run = _C.Steps(len(tensors["inputs"]), constants, written, steps["results"], core)
+            return
+        self._run = _C.Program(
             self._loaded.execute_sharded,
             self._device,
             array_from_capsule,

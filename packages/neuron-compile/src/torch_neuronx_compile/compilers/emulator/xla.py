@@ -12,6 +12,7 @@ from torch_neuronx_compile import _stub
 from torch_neuronx_compile.compilers.emulator.documented_calls import EXPANSIONS
 from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import TARGETS, rewrite
 from torch_neuronx_compile.compilers.emulator.rewrite.plugin_calls import PluginCall, rewrite_plugin_calls
+from torch_neuronx_compile.compilers.emulator.steps import Steps, steps_of
 from torch_neuronx_compile.worker.canonical import new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 from torch_neuronx_compile.xla_library import xla_client
@@ -31,13 +32,14 @@ def compile_program(
     calls: Mapping[str, tuple[bool, tuple[int, ...]]],
     collectives: Mapping[str, str],
     stubs: Mapping[str, str],
-) -> tuple[bytes, dict[str, list[Tensor]], list[str]]:
+) -> tuple[bytes, dict[str, list[Tensor]], list[str], Steps | None]:
     """Compile a canonical StableHLO artifact with XLA:CPU.
 
     ``calls`` says by target whether a registered custom call is ordered and which operands it writes to,
     ``collectives`` gives the target of each collective operation, ``stubs`` the ``module:function`` of targets with a
-    stub of their own. Returns the serialized executable, its inputs and outputs, and the targets of plugins' handlers
-    that it calls. Raises :class:`WorkerTaskError` for what the emulator does not implement and for XLA's own errors.
+    stub of their own. Returns the serialized executable, its inputs and outputs, the targets of plugins' handlers that
+    it calls, and the steps of a small program. Raises :class:`WorkerTaskError` for what the emulator does not implement
+    and for XLA's own errors.
     """
     registered = {target: PluginCall(ordered, tuple(mutates)) for target, (ordered, mutates) in calls.items()}
     with new_context() as context, ir.Location.unknown():
@@ -46,6 +48,7 @@ def compile_program(
             if operation.name == "stablehlo.custom_call" and _target(operation) not in registered:
                 _implement(operation)
         tensors = _tensors(module)
+        steps = steps_of(module)
         rewrite_plugin_calls(module, registered, collectives)
         rewrite(module)
         used = {_target(operation) for operation in walk(module) if operation.name == "stablehlo.custom_call"}
@@ -56,7 +59,7 @@ def compile_program(
     client = _client()
     devices = xla_client.DeviceList(tuple(client.devices()[:1]))
     try:
-        return bytes(client.compile_and_load(text, devices, compile_options()).serialize()), tensors, plugins
+        return bytes(client.compile_and_load(text, devices, compile_options()).serialize()), tensors, plugins, steps
     except xla_client.XlaRuntimeError as error:
         raise WorkerTaskError(f"XLA: {error}") from None
 
