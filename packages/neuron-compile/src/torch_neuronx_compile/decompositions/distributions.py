@@ -52,6 +52,17 @@ def normal_of_size(mean: float, std: float, size: list[int], *, generator: Any =
     return torch.randn(size, **options) * std + mean
 
 
+def multinomial(self: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
+    """Draw by exponential races (Efraimidis and Spirakis, 2006): the greatest ratios of weight to exponential win."""
+    rows = self.to(torch.float32).unsqueeze(-2)
+    if replacement:
+        rows = rows.expand([*self.shape[:-1], num_samples, self.shape[-1]])
+    ratio = rows / (-torch.log(_open_uniform(rows))).clamp(min=torch.finfo(torch.float32).tiny)
+    if replacement or num_samples == 1:
+        return ratio.argmax(-1)
+    return ratio.squeeze(-2).topk(num_samples)[1]
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.exponential.default: exponential,
     aten.geometric.default: geometric,
@@ -61,4 +72,5 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.normal.Tensor_float: normal,
     aten.normal.float_Tensor: normal,
     aten.normal.float_float: normal_of_size,
+    aten.multinomial.default: multinomial,
 }

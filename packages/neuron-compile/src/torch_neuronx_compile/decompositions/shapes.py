@@ -3,6 +3,7 @@
 All are exact.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,14 @@ def as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storage
     return self.permute(order).reshape(-1)[index.reshape(-1)].reshape(size)
 
 
+def resize(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
+    """Take the first elements, with zeros after them where there are too few."""
+    flat, count = self.reshape(-1), math.prod(size)
+    if count > flat.numel():
+        flat = torch.cat([flat, flat.new_zeros([count - flat.numel()])])
+    return flat[:count].reshape(size)
+
+
 def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     """Move elements round: two slices an axis."""
     if self.numel() == 0:
@@ -88,6 +97,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.narrow_copy.default: _copy_of(torch.narrow),
     aten.as_strided_copy.default: _copy_of(torch.as_strided),
     aten.as_strided.default: as_strided,
+    aten.resize.default: resize,
     aten.roll.default: roll,
     aten.all.dim: all_dim,
     aten.any.dim: any_dim,
