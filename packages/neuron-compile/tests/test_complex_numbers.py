@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .helpers import check, compiled
+from .helpers import check_all, compiled
 
 
 def _x(*shape: int) -> Tensor:
@@ -35,10 +35,8 @@ REAL: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
-def test_values_and_gradients(name: str) -> None:
-    function, inputs = REAL[name]
-    check(function, *inputs, grad=True, atol=3e-5)
+def test_values_and_gradients() -> None:
+    check_all(REAL, grad=True, atol=3e-5)
 
 
 @pytest.mark.filterwarnings("ignore::torch_neuronx.errors.Float64Warning")

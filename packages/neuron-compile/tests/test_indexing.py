@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .helpers import check
+from .helpers import check_all, first_name, groups
 
 
 def _x(*shape: int) -> Tensor:
@@ -53,6 +53,7 @@ DIFFERENTIABLE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "kthvalue": (lambda x: x.kthvalue(2, 1), (_x(4, 5),)),
     "median": (lambda x: x.median(1), (_x(4, 6),)),
     "cumprod": (lambda x: x.cumprod(1), (_x(3, 7),)),
+    "cumprod with zeros": (lambda x: x.cumprod(1), (torch.tensor([[2.0, 0.0, 3.0, 0.0], [1.0, 2.0, 0.0, 4.0]]),)),
     "cummax": (lambda x: x.cummax(1), (_x(3, 7),)),
     "logcumsumexp": (lambda x: x.logcumsumexp(0), (_x(7, 3),)),
     "cdist": (lambda x, y: torch.cdist(x, y, p=3.0), (_x(4, 3), _x(5, 3))),
@@ -76,31 +77,17 @@ VALUES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "cumsum of integers": (lambda x: x.cumsum(0), (torch.arange(9, dtype=torch.int32),)),
     "histc": (lambda x: x.histc(4, -2, 2), (_x(50),)),
     "integers put": (lambda x: x.index_add(0, ROWS.to(x.device), x[:4] * 2), (torch.arange(12).reshape(6, 2),)),
+    "extremes of truth values": (lambda x: (*x.max(1), *x.min(0)), (MASK,)),
     "nothing": (lambda x: x[:, :0].sort(1)[0].cumsum(1), (_x(3, 2),)),
     "nonzero_static": (lambda x: torch.nonzero_static(x, size=8), (MASK,)),
 }
 
 
 @pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_values_and_gradients(name: str) -> None:
-    function, inputs = DIFFERENTIABLE[name]
-
-    def floats(*tensors: Tensor) -> list[Tensor]:
-        results = function(*tensors)
-        return [t for t in ([results] if isinstance(results, Tensor) else results) if t.is_floating_point()]
-
-    check(floats, *inputs, grad=True, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("cases", groups(DIFFERENTIABLE, 9), ids=first_name)
+def test_values_and_gradients(cases: dict[str, Any]) -> None:
+    check_all(cases, grad=True, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_values(name: str) -> None:
-    function, inputs = VALUES[name]
-
-    def numbers(*tensors: Tensor) -> list[Tensor]:
-        results = function(*tensors)
-        found = [results] if isinstance(results, Tensor) else list(results)
-        # NaN would differ from itself.
-        return [torch.nan_to_num(t, 77.0) if t.is_floating_point() else t for t in found]
-
-    check(numbers, *inputs)
+def test_values() -> None:
+    check_all(VALUES)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .helpers import check
+from .helpers import check_all, first_name, groups
 
 
 def _x(*shape: int) -> Tensor:
@@ -55,13 +55,10 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_values_and_gradients(name: str) -> None:
-    function, inputs = DIFFERENTIABLE[name]
-    check(function, *inputs, grad=True, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("cases", groups(DIFFERENTIABLE, 6), ids=first_name)
+def test_values_and_gradients(cases: dict[str, Any]) -> None:
+    check_all(cases, grad=True, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_values(name: str) -> None:
-    function, inputs = OTHERS[name]
-    check(function, *inputs)
+def test_values() -> None:
+    check_all(OTHERS)

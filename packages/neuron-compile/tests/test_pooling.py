@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .helpers import check
+from .helpers import check, check_all, first_name, groups
 
 
 def _x(*shape: int) -> Tensor:
@@ -54,10 +54,9 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_values_and_gradients(name: str) -> None:
-    function, inputs = CASES[name]
-    check(function, *inputs, grad=True, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("cases", groups(CASES, 7), ids=first_name)
+def test_values_and_gradients(cases: dict[str, Any]) -> None:
+    check_all(cases, grad=True, rtol=1e-4, atol=1e-4)
 
 
 def test_grid_with_cubic_interpolation() -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from .helpers import check
+from .helpers import check, check_all, first_name, groups
 
 X = torch.cat([torch.linspace(-7, 7, 57), torch.tensor([0.0, -0.0, float("nan"), float("inf"), -float("inf")])])
 POSITIVE = torch.linspace(0.1, 9, 40)
@@ -48,17 +48,9 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_values(name: str) -> None:
-    function, inputs = FUNCTIONS[name]
-    expected = function(*inputs)
-    expected = [expected] if isinstance(expected, Tensor) else list(expected)
-    moved = [tensor.to("neuron") for tensor in inputs]
-    actual = torch.compile(function, backend="neuron", fullgraph=True)(*moved)
-    actual = [actual] if isinstance(actual, Tensor) else list(actual)
-    for one, other in zip(expected, actual, strict=True):
-        assert other.dtype == one.dtype
-        torch.testing.assert_close(other.cpu(), one, rtol=2e-5, atol=1e-5, equal_nan=True)
+@pytest.mark.parametrize("cases", groups(FUNCTIONS, 9), ids=first_name)
+def test_values(cases: dict[str, Any]) -> None:
+    check_all(cases, rtol=2e-5)
 
 
 DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
@@ -71,9 +63,8 @@ DIFFERENTIABLE: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_gradients(name: str) -> None:
-    check(DIFFERENTIABLE[name], POSITIVE, grad=True)
+def test_gradients() -> None:
+    check_all({name: (function, (POSITIVE,)) for name, function in DIFFERENTIABLE.items()}, grad=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -37,4 +37,23 @@ def linalg_pinv(
     return (right * inverse[..., None, :]) @ left
 
 
-DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {aten.linalg_pinv.atol_rtol_tensor: linalg_pinv}
+def _is_row_major(self: Tensor) -> bool:
+    """Whether ATen factorizes the transpose for a determinant, on which its gradient relies."""
+    return self.numel() > 0 and self.is_contiguous() and not self.mT.is_contiguous()
+
+
+def linalg_det(self: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Take the determinant, and the factors, of the transpose."""
+    return torch.ops.aten._linalg_det(self.mT) if _is_row_major(self) else NotImplemented
+
+
+def linalg_slogdet(self: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Take the logarithm of the determinant, and the factors, of the transpose."""
+    return torch.ops.aten._linalg_slogdet(self.mT) if _is_row_major(self) else NotImplemented
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.linalg_pinv.atol_rtol_tensor: linalg_pinv,
+    aten._linalg_det.default: linalg_det,
+    aten._linalg_slogdet.default: linalg_slogdet,
+}

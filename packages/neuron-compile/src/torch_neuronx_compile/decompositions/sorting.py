@@ -181,11 +181,17 @@ def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False
     return ~found if invert else found
 
 
-def extreme_of_scalar(self: Tensor, dim: int, keepdim: bool = False) -> Pair:
-    """Decompose a scalar's ``max`` or ``min``; for other tensors torch-mlir has a conversion."""
-    if self.dim() != 0:
-        return NotImplemented  # type: ignore[no-any-return]
-    return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+def _extreme(function: Callable[..., Pair]) -> Callable[..., Pair]:
+    def extreme(self: Tensor, dim: int, keepdim: bool = False) -> Pair:
+        """Decompose a scalar's ``max`` or ``min``, and a mask's, which torch-mlir gets wrong; it converts others."""
+        if self.dim() == 0:
+            return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        if self.dtype is not torch.bool:
+            return NotImplemented  # type: ignore[no-any-return]
+        values, where = function(self.to(torch.int32), dim, keepdim)
+        return values.to(torch.bool), where
+
+    return extreme
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
@@ -203,6 +209,6 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.bucketize.Tensor: bucketize,
     aten.bucketize.Scalar: bucketize_scalar,
     aten.isin.Tensor_Tensor: isin,
-    aten.max.dim: extreme_of_scalar,
-    aten.min.dim: extreme_of_scalar,
+    aten.max.dim: _extreme(torch.max),
+    aten.min.dim: _extreme(torch.min),
 }
