@@ -9,7 +9,7 @@ import torch
 
 from tools.lowering._compat import op_db
 from tools.lowering.one_graph import in_one_graph
-from tools.lowering.tolerances import tolerance_of
+from tools.lowering.tolerances import relative_to_largest, tolerance_of
 from tools.opinfo.entries import ADAPTED, FACTORIES, UNINITIALIZED
 from torch_neuronx.testing.compare import CpuRunError, Values, compare_with_cpu
 from torch_neuronx_compile.errors import GraphCompilationError
@@ -65,15 +65,17 @@ def _compare_sample(entry: Any, sample: Any, gradient: bool, result: LoweringRes
     if entry.name in FACTORIES and not any(isinstance(leaf, torch.Tensor) for leaf in args):
         kwargs = {"device": "cpu", **kwargs}
     tolerance = tolerance_of(result.entry, result.dtype)
+    bound = relative_to_largest(result.entry, result.dtype)
+    adapt = ADAPTED.get(entry.name, _as_it_is if bound is None else _scaled)
     try:
         found = compare_with_cpu(
-            in_one_graph(ADAPTED.get(entry.name, _as_it_is)(entry.op)),
+            in_one_graph(adapt(entry.op)),
             *args,
             kwargs=kwargs,
             grad=gradient,
             values=Values.IGNORE if entry.name in UNINITIALIZED else Values.DETECT,
-            rtol=tolerance.rtol if tolerance else None,
-            atol=tolerance.atol if tolerance else None,
+            rtol=0.0 if bound is not None else tolerance.rtol if tolerance else None,
+            atol=bound if bound is not None else tolerance.atol if tolerance else None,
         )
     except CpuRunError:
         return
@@ -98,6 +100,18 @@ def _compare_sample(entry: Any, sample: Any, gradient: bool, result: LoweringRes
 def _blame(result: LoweringResult, number: int, culprit: str, reason: str) -> None:
     if len(result.culprits) < _KEPT:
         result.culprits.setdefault(culprit, f"sample {number}: {reason}"[:300])
+
+
+def _scaled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Divide each matrix of the result by its largest element, on the CPU and on the device."""
+
+    def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+        found = function(*args, **kwargs)
+        if found.numel() == 0:
+            return found
+        return found / found.detach().abs().amax((-2, -1), keepdim=True)
+
+    return call
 
 
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tools.lowering.tolerances import PATTERNS
+from tools.lowering.tolerances import PATTERNS, RELATIVE_TO_LARGEST
 from tools.opinfo.result_files import ABOUT, read_results, result_file
 
 ORDER = ("float32", "bfloat16", "float16", "int32", "int64", "bool")
@@ -113,6 +113,11 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapp
     yield ""
     for pattern, tolerance in PATTERNS:
         yield f"- `{pattern}`: rtol {tolerance.rtol:g}, atol {tolerance.atol:g}; {tolerance.reason}"
+    for pattern, bound, why in RELATIVE_TO_LARGEST:
+        yield f"- `{pattern}`: {bound:g} of the largest element of each matrix; {why}"
+    yield ""
+    yield "Where the CPU gives other results for other seeds, the number, the shapes and the dtypes of the results are"
+    yield "compared, not the values: the device draws other numbers."
     yield ""
     yield "| dtype | samples of an entry | entries | lowered | with other results | samples | agree | gradients |"
     yield "|---|---|---|---|---|---|---|---|"
