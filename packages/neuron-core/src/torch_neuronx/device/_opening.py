@@ -68,10 +68,14 @@ def before_first_tensor() -> None:
     PyTorch calls this before it makes a tensor, until one call returned. Raises what :func:`lazy_init` raises, and a
     plugin's objection.
     """
-    from torch_neuronx import plugins
+    if is_in_bad_fork():
+        _C.raise_bad_fork()
+    _watch_forks()
+    with _Device.lock:  # imports and plugins hold locks too: a child that is forked meanwhile must not come this far
+        from torch_neuronx import plugins
 
-    lazy_init()
-    objection = plugins.manager().call_first("torch_neuronx_first_tensor", layout=layout())
+        lazy_init()
+        objection = plugins.manager().call_first("torch_neuronx_first_tensor", layout=layout())
     if objection is not None:
         raise objection
 
