@@ -17,7 +17,7 @@ aten = torch.ops.aten
 def _numbers(self: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """Bring two tensors to one shape and one dtype."""
     dtype = torch.result_type(self, other)
-    left, right = torch.broadcast_tensors(self.to(dtype), other.to(dtype))
+    left, right = torch.broadcast_tensors(self.to(dtype), other.to(dtype))  # type: ignore[no-untyped-call]
     return left, right
 
 
@@ -79,7 +79,7 @@ def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
 def angle(self: Tensor) -> Tensor:
     """Return pi for negative numbers, zero for others; NaN stays. Complex numbers have a form of their own."""
     if self.is_complex():
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     wide = self if self.is_floating_point() else self.to(torch.get_default_dtype())
     flat = torch.where(wide < 0, torch.full_like(wide, math.pi), torch.zeros_like(wide))
     return torch.where(torch.isnan(wide), wide, flat)
@@ -96,7 +96,9 @@ def copysign(self: Tensor, other: Tensor) -> Tensor:
     """Give ``self`` the sign of ``other``."""
     dtype = torch.result_type(self, other)
     dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
-    size, sign = torch.broadcast_tensors(self.to(dtype).abs(), other.to(dtype))
+    size, sign = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
+        self.to(dtype).abs(), other.to(dtype)
+    )
     return torch.where(signbit(sign), -size, size)
 
 
@@ -106,10 +108,17 @@ def copysign_scalar(self: Tensor, other: float) -> Tensor:
     return -size if math.copysign(1.0, other) < 0 else size
 
 
+def eq(self: Tensor, other: Tensor) -> Tensor:
+    """Compare floats by what they are not: torch-mlir takes ``x == x`` for true, which it is not for NaN."""
+    if not (self.is_floating_point() or other.is_floating_point()):
+        return NotImplemented  # type: ignore[no-any-return]
+    return torch.logical_not(torch.ne(self, other))
+
+
 def isinf(self: Tensor) -> Tensor:
     """Whether infinite. Complex numbers have a form of their own."""
     if self.is_complex():
-        return NotImplemented
+        return NotImplemented  # type: ignore[no-any-return]
     return self.abs() == math.inf if self.is_floating_point() else torch.zeros_like(self, dtype=torch.bool)
 
 
@@ -188,6 +197,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.signbit.default: signbit,
     aten.copysign.Tensor: copysign,
     aten.copysign.Scalar: copysign_scalar,
+    aten.eq.Tensor: eq,
     aten.isinf.default: isinf,
     aten.hypot.default: hypot,
     aten.logaddexp.default: _logaddexp(torch.log1p, torch.exp),
