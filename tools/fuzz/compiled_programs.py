@@ -4,7 +4,7 @@
     python -m tools.fuzz.compiled_programs --cases 500 --gradients
 
 Every case is compiled with graph breaks allowed. What differs or raises is printed, counted by its first line, and
-written with its source to the report; the exit code says whether everything agreed. `results.json` holds what runs found.
+written with its source to the report; the exit code says whether everything agreed. `results.json` is what runs found.
 """
 
 import json
