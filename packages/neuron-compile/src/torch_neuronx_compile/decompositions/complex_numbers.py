@@ -6,7 +6,7 @@ Branch Cuts for Complex Elementary Functions (1987), without its care for the la
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,12 +26,13 @@ class Complex(NamedTuple):
 
 
 Operand = Complex | Tensor | complex | float | int
+_Form = TypeVar("_Form", bound=Callable[..., Any])
 
 REAL_DTYPES = {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}
 
 
-def _form(*operators: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+def _form(*operators: Any) -> Callable[[_Form], _Form]:
+    def register(function: _Form) -> _Form:
         for operator in operators:
             REAL_FORMS[operator] = function
         return function
@@ -82,7 +83,7 @@ def as_complex(value: Operand, like: Complex | None = None) -> Complex:
 def _both(a: Operand, b: Operand) -> tuple[Complex, Complex]:
     like = a if isinstance(a, Complex) else b if isinstance(b, Complex) else None
     if like is None:  # two real operands of which one is a complex number
-        like = as_complex(a if isinstance(a, Tensor) else b)  # type: ignore[arg-type]
+        like = as_complex(a if isinstance(a, Tensor) else b)
     return as_complex(a, like), as_complex(b, like)
 
 
@@ -164,7 +165,7 @@ def view_as_complex(a: Tensor) -> Complex:
 @_form(aten.complex)
 def complex_(real: Tensor, imag: Tensor) -> Complex:
     """Join two real tensors."""
-    real, imag = torch.broadcast_tensors(real, imag)
+    real, imag = torch.broadcast_tensors(real, imag)  # type: ignore[no-untyped-call]
     return Complex(real.clone(), imag.clone())
 
 
@@ -259,7 +260,7 @@ def cos(a: Complex) -> Complex:
 @_form(aten.mm, aten.bmm, aten.matmul)
 def matmul(a: Operand, b: Operand) -> Complex:
     """Multiply matrices with four real products."""
-    x, y = as_complex(a), as_complex(b)  # type: ignore[arg-type]
+    x, y = as_complex(a), as_complex(b)
     return Complex(
         torch.matmul(x.real, y.real) - torch.matmul(x.imag, y.imag),
         torch.matmul(x.real, y.imag) + torch.matmul(x.imag, y.real),

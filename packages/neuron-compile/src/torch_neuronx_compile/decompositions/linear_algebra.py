@@ -34,7 +34,8 @@ def linalg_pinv(
         relative = torch.where(least > 0, torch.zeros_like(least), relative)
     kept = sizes > torch.maximum(least, relative * largest)
     inverse = torch.where(kept, 1.0 / torch.where(kept, values, torch.ones_like(values)), torch.zeros_like(values))
-    return (right * inverse[..., None, :]) @ left
+    result: Tensor = (right * inverse[..., None, :]) @ left
+    return result
 
 
 def _is_row_major(self: Tensor) -> bool:

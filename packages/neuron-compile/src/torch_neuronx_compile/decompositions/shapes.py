@@ -45,7 +45,8 @@ def as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storage
     index = torch.full((), storage_offset or 0, dtype=torch.int64, device=self.device)
     for extent, step in zip(size, stride, strict=True):
         index = index[..., None] + torch.arange(extent, dtype=torch.int64, device=self.device) * step
-    order = sorted(range(self.dim()), key=lambda axis: -self.stride(axis))
+    strides = self.stride()
+    order = sorted(range(self.dim()), key=lambda axis: -strides[axis])
     return self.permute(order).reshape(-1)[index.reshape(-1)].reshape(size)
 
 

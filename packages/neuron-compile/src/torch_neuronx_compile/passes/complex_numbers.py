@@ -30,8 +30,9 @@ def split_complex(graph: fx.Graph) -> None:
         ):
             _rewrite(graph, node, parts)
     output = graph.output_node()
+    returned: Any = output.args[0]
     with graph.inserting_before(output):
-        results = [_joined(graph, parts[node]) if node in parts else node for node in output.args[0]]  # type: ignore[union-attr]
+        results = [_joined(graph, parts[node]) if node in parts else node for node in returned]
     output.args = (tuple(results),)
     for node in reversed(list(graph.nodes)):
         if not node.users and node.op == "call_function":
@@ -51,7 +52,7 @@ def _split_input(graph: fx.Graph, node: fx.Node) -> Complex:
     with mode:
         node.meta["val"] = torch.empty((*value.shape, 2), dtype=value.real.dtype, device=value.device)
     last = next(iter(reversed(list(graph.find_nodes(op="placeholder")))))
-    nodes = []
+    nodes: list[fx.Node] = []
     for index in (0, 1):
         with graph.inserting_after(nodes[-1] if nodes else last):
             selected = graph.call_function(torch.ops.aten.select.int, (node, -1, index))

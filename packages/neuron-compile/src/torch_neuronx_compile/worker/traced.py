@@ -57,7 +57,8 @@ def _shape(kind: Any) -> Any:
     from jax import numpy as jnp
 
     tensor = ir.RankedTensorType(kind)
-    return jax.ShapeDtypeStruct(tuple(tensor.shape), jnp.dtype(_DTYPES[str(tensor.element_type)]))
+    dtype = jnp.dtype(_DTYPES[str(tensor.element_type)])
+    return jax.ShapeDtypeStruct(tuple(tensor.shape), dtype)  # type: ignore[no-untyped-call]
 
 
 def _adopt(call: Any, program: str) -> tuple[str, list[Any]]:
@@ -70,7 +71,7 @@ def _adopt(call: Any, program: str) -> tuple[str, list[Any]]:
     main: tuple[str, list[Any]] | None = None
     with ir.InsertionPoint.at_block_begin(block):
         for operation in list(parsed.body):
-            copied = operation.operation.clone()
+            copied: Any = operation.operation.clone()
             name = str(copied.attributes["sym_name"].value)
             copied.attributes["sym_name"] = ir.StringAttr.get(f"traced_{number}_{name}")
             copied.attributes["sym_visibility"] = ir.StringAttr.get("private")

@@ -40,11 +40,13 @@ def _index(count: int) -> Array:
 
 
 def _column(a: Array, i: Array) -> Array:
-    return lax.dynamic_index_in_dim(a, i, 1, keepdims=False)
+    column: Array = lax.dynamic_index_in_dim(a, i, 1, keepdims=False)
+    return column
 
 
 def _row(a: Array, i: Array) -> Array:
-    return lax.dynamic_index_in_dim(a, i, 0, keepdims=False)
+    row: Array = lax.dynamic_index_in_dim(a, i, 0, keepdims=False)
+    return row
 
 
 # LU -----------------------------------------------------------------------------------------------------------------
@@ -178,7 +180,8 @@ def linalg_lu_solve(LU: Array, pivots: Array, B: Array, left: bool = True, adjoi
     permutation = _permutation(pivots, LU.shape[-2])[..., None, :]
     if not left:
         return _swap(_batched(lambda f, p, b: _solve_packed(f, p[0], b, not adjoint), LU, permutation, _swap(B)))
-    return _batched(lambda f, p, b: _solve_packed(f, p[0], b, adjoint), LU, permutation, B)
+    solution: Array = _batched(lambda f, p, b: _solve_packed(f, p[0], b, adjoint), LU, permutation, B)
+    return solution
 
 
 def _linalg_solve_ex(A: Array, B: Array, left: bool = True, check_errors: bool = False) -> tuple[Array, ...]:
@@ -229,7 +232,8 @@ def linalg_solve_triangular(
 ) -> Array:
     """Solve ``self X = B`` or, from the right, ``X self = B``."""
     if left:
-        return _batched(lambda a, b: _triangular(a, b, upper, unitriangular), self, B)
+        solution: Array = _batched(lambda a, b: _triangular(a, b, upper, unitriangular), self, B)
+        return solution
     return _swap(_batched(lambda a, b: _triangular(a, b, upper, unitriangular, True), self, _swap(B)))
 
 
@@ -278,7 +282,8 @@ def _cholesky_solve_helper(self: Array, A: Array, upper: bool) -> Array:
     def solve(a: Array, b: Array) -> Array:
         return _triangular(a, _triangular(a, b, upper, transpose=upper), upper, transpose=not upper)
 
-    return _batched(solve, A, self)
+    solution: Array = _batched(solve, A, self)
+    return solution
 
 
 def cholesky_inverse(self: Array, upper: bool = False) -> Array:
@@ -329,7 +334,7 @@ def _reflect(vectors: Array, taus: Array, target: Array, reverse: bool) -> Array
         i = count - 1 - k if reverse else k
         column = _column(vectors, i)
         vector = jnp.where(rows == i, 1.0, jnp.where(rows > i, column, 0.0))
-        tau = lax.dynamic_index_in_dim(taus, i, 0, keepdims=False)
+        tau: Array = lax.dynamic_index_in_dim(taus, i, 0, keepdims=False)
         return target - tau * vector[:, None] * _matmul(vector[None, :], target)
 
     return _loop(count, step, target)  # type: ignore[no-any-return]
@@ -339,7 +344,8 @@ def linalg_householder_product(input: Array, tau: Array) -> Array:
     """The first columns of the product of reflections."""
     m, n = input.shape[-2:]
     eye = jnp.eye(m, n, dtype=input.dtype)
-    return _batched(lambda v, t: _reflect(v, t[0], eye, True), input, tau[..., None, :])
+    product: Array = _batched(lambda v, t: _reflect(v, t[0], eye, True), input, tau[..., None, :])
+    return product
 
 
 def ormqr(self: Array, input2: Array, input3: Array, left: bool = True, transpose: bool = False) -> Array:
@@ -396,7 +402,8 @@ def _jacobi(state: Any, n: int, entries: Callable[[Any, Array, Array], Any], tur
         pairs = _row(rounds, i)
         p, q = pairs[:, 0], pairs[:, 1]
         app, aqq, apq = entries(state, p, q)
-        negligible = jnp.abs(apq) <= jnp.finfo(apq.dtype).eps * 0.5 * jnp.sqrt(jnp.abs(app)) * jnp.sqrt(jnp.abs(aqq))
+        unit = jnp.finfo(apq.dtype).eps * 0.5  # type: ignore[no-untyped-call]
+        negligible = jnp.abs(apq) <= unit * jnp.sqrt(jnp.abs(app)) * jnp.sqrt(jnp.abs(aqq))
         apq = jnp.where(negligible, 0.0, apq)
         return turn(state, _rotation(app, aqq, apq, p, q, n)), rotated | jnp.any(apq != 0)
 
@@ -508,6 +515,10 @@ def linalg_matrix_exp(self: Array) -> Array:
         result = eye
         for k in range(_TERMS, 0, -1):
             result = eye + _matmul(scaled, result) / k
-        return lax.fori_loop(jnp.int32(0), squarings, lambda _, x: _matmul(x, x), result)
+        squared: Array = lax.fori_loop(jnp.int32(0), squarings, lambda _, x: _matmul(x, x), result)
+        return squared
 
-    return self if self.size == 0 else _batched(one, self)
+    if self.size == 0:
+        return self
+    result: Array = _batched(one, self)
+    return result

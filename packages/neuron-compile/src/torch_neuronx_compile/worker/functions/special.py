@@ -84,22 +84,25 @@ _ZETA_COEFFICIENTS = (
     1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18,
 )  # fmt: skip
 
+_Sums = tuple[Array, Array, Array, Array, Array]
+
 
 def special_zeta(self: Number, other: Number) -> Array:
     """Hurwitz's zeta function by the Euler-Maclaurin formula, as in Cephes."""
     x, q = jnp.broadcast_arrays(_float(self), _float(other))
+    unit = jnp.finfo(x.dtype).eps * 0.5  # type: ignore[no-untyped-call]
 
-    def sums(state: tuple[Array, ...]) -> Array:
+    def sums(state: _Sums) -> Array:
         count, a, _, _, done = state
         return (count < _ZETA_LIMIT) & jnp.any(~done & ((count < _ZETA_TERMS) | (a <= _ZETA_TERMS)))
 
-    def add(state: tuple[Array, ...]) -> tuple[Array, ...]:
+    def add(state: _Sums) -> _Sums:
         count, a, term, total, done = state
         going = ~done & ((count < _ZETA_TERMS) | (a <= _ZETA_TERMS))
         a = jnp.where(going, a + 1.0, a)
         term = jnp.where(going, jnp.power(a, -x), term)
         total = jnp.where(going, total + term, total)
-        return count + 1, a, term, total, done | (going & (jnp.abs(term) < jnp.finfo(x.dtype).eps * 0.5 * total))
+        return count + 1, a, term, total, done | (going & (jnp.abs(term) < unit * total))
 
     start = (jnp.int32(0), q, jnp.zeros_like(x), jnp.power(q, -x), jnp.zeros(x.shape, bool))
     _, a, term, total, done = lax.while_loop(sums, add, start)
@@ -110,7 +113,7 @@ def special_zeta(self: Number, other: Number) -> Array:
         power = power / a
         correction = jnp.where(settled, 0.0, power * factor / coefficient)
         tail = tail + correction
-        settled |= jnp.abs(correction) < jnp.finfo(x.dtype).eps * 0.5 * jnp.abs(tail)
+        settled |= jnp.abs(correction) < unit * jnp.abs(tail)
         factor = factor * (x + 2.0 * k + 1.0)
         power = power / a
     result = jnp.where(done, total, tail)
