@@ -72,7 +72,8 @@ def main() -> int:
     """Run the bench."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(run, args=(str(Path(folder) / "store"),), nprocs=RANKS)
+        arguments = (str(Path(folder) / "store"),)
+        mp.spawn(run, args=arguments, nprocs=RANKS)  # type: ignore[attr-defined, no-untyped-call]
     return 0
 
 

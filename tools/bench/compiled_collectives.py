@@ -28,6 +28,7 @@ Function = Callable[[Tensor], Tensor]
 def collectives(size: int) -> dict[str, Function]:
     """Return one function per collective; every one keeps the shape of its input."""
     group = dist.group.WORLD
+    assert group is not None
 
     def all_reduce(x: Tensor) -> Tensor:
         for _ in range(COUNT):
@@ -91,7 +92,8 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank_main, args=(options.ranks, folder, options.rounds, options.markdown), nprocs=options.ranks)
+        arguments = (options.ranks, folder, options.rounds, options.markdown)
+        mp.spawn(rank_main, args=arguments, nprocs=options.ranks)  # type: ignore[attr-defined, no-untyped-call]
 
 
 if __name__ == "__main__":

@@ -120,17 +120,18 @@ _WAYS = ("simulated", "verified", "instructions", "tiles", "NumPy")
 
 def _measure(given: list[torch.Tensor], scale: float, repeats: int) -> list[float]:
     """Return seconds for each way, after a look at what it computes."""
+    query, key, value = given
     narrow = np.float32 if given[0].dtype is torch.float32 else ml_dtypes.bfloat16
-    arrays = [tensor.float().numpy().astype(narrow) for tensor in given]
+    q, k, v = (tensor.float().numpy().astype(narrow) for tensor in given)
     plain, checked = (simulate(attention_forward, verify=mode) for mode in ("off", "strict"))
     ways: list[Callable[[], torch.Tensor]] = [
         lambda: plain(*given, scale, False)[0],
         lambda: checked(*given, scale, False)[0],
-        lambda: instructions(*given, scale),
-        lambda: tiles(*given, scale),
-        lambda: torch.from_numpy(interpreted(*arrays, scale).astype(np.float32)),
+        lambda: instructions(query, key, value, scale),
+        lambda: tiles(query, key, value, scale),
+        lambda: torch.from_numpy(interpreted(q, k, v, scale).astype(np.float32)),
     ]
-    expected = torch.nn.functional.scaled_dot_product_attention(*(tensor.float() for tensor in given))
+    expected = torch.nn.functional.scaled_dot_product_attention(query.float(), key.float(), value.float())
     for name, way in zip(_WAYS, ways, strict=True):
         difference = (way().float() - expected).abs().max().item()
         assert difference < (1e-5 if given[0].dtype is torch.float32 else 1e-2), (name, difference)

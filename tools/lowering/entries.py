@@ -66,7 +66,9 @@ def _compare_sample(entry: Any, sample: Any, gradient: bool, result: LoweringRes
         kwargs = {"device": "cpu", **kwargs}
     tolerance = tolerance_of(result.entry, result.dtype)
     bound = relative_to_largest(result.entry, result.dtype)
-    adapt = ADAPTED.get(entry.name, _as_it_is if bound is None else _scaled)
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = ADAPTED.get(
+        entry.name, _as_it_is if bound is None else _scaled
+    )
     try:
         found = compare_with_cpu(
             in_one_graph(adapt(entry.op)),
