@@ -157,7 +157,7 @@ std::exception_ptr Roll::explain(uint64_t number, const std::string& operation, 
   return backend_error(message.str());
 }
 
-std::exception_ptr Roll::explain(int peer, const std::string& operation, const std::exception_ptr& cause) const {
+std::exception_ptr Roll::explain_peer(int peer, const std::string& operation, const std::exception_ptr& cause) const {
   std::ostringstream message;
   message << operation << " of group '" << group_ << "' failed on rank " << name_of(rank_);
   if (peer >= 0) {

@@ -30,7 +30,7 @@ class Roll {
   /// waits a little, because they may be late themselves.
   std::exception_ptr explain(uint64_t number, const std::string& operation, const std::exception_ptr& cause);
   /// The same for a send or a receive, whose other end is known.
-  std::exception_ptr explain(int peer, const std::string& operation, const std::exception_ptr& cause) const;
+  std::exception_ptr explain_peer(int peer, const std::string& operation, const std::exception_ptr& cause) const;
   /// Ends the waits of explain() and the thread that watches.
   void stop();
 

@@ -176,7 +176,7 @@ void PointToPointWork::complete(std::chrono::milliseconds timeout) {
     TORCH_CHECK(carrier_->wait(timeout), "The ", c10d::opTypeToString(opType_), " was aborted.");
     cargo_->unload();
   } catch (...) { // anything: kept in the future, and seen by every wait()
-    const auto error = roll_->explain(peer_, name_of(opType_), std::current_exception());
+    const auto error = roll_->explain_peer(peer_, name_of(opType_), std::current_exception());
     future_->setError(error);
     finish(error);
     return;
