@@ -98,7 +98,7 @@ compiled = torch.compile(lambda x: x * 3 + 2, backend="neuron")
 assert compiled(torch.ones(2, device="neuron")).tolist() == [5.0, 5.0]
 root = config.get(config.DEBUG_DIR)
 print(root, root.stat().st_mode & 0o777 if root.exists() else "none")
-print(*sorted(path.relative_to(root).parts[0] for path in root.rglob("*") if path.is_file()))
+print(*sorted(path.relative_to(root).parts[0] for path in root.rglob("*") if path.is_file()), flush=True)
 if len(sys.argv) > 1 and os.fork() == 0:
     sys.exit()  # a forked child takes nothing away
 elif len(sys.argv) > 1:
