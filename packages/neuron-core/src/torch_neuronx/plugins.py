@@ -6,6 +6,7 @@ answer is needed. One that cannot be imported, or does not follow the hooks, is 
 
 import difflib
 import inspect
+import itertools
 import re
 import threading
 import warnings
@@ -64,6 +65,10 @@ class PluginRecord:
         return f"plugin {self.name!r} ({f'{self.distribution} {self.version}'.strip() or self.value})"
 
 
+_generations = itertools.count()
+"""Of all managers together, so that no two of them share a number."""
+
+
 class PluginManager:
     """Finds, loads and asks plugins. Safe to use from several threads."""
 
@@ -77,6 +82,7 @@ class PluginManager:
         self._watched = False
         self._results: dict[tuple[str, str], Any] = {}
         self._kernels: dict[str, tuple[KernelOffer, ...]] = {}
+        self._generation = next(_generations)
         self._conflict: DuplicatePluginNameError | None = None
         self._lock = threading.RLock()
         self._loaded = False
@@ -134,6 +140,12 @@ class PluginManager:
         return tuple(dict.fromkeys(offer.op for offer in offers))
 
     @property
+    def generation(self) -> int:
+        """A number that changes whenever a plugin's answers may: the key of what is derived from them."""
+        self.load()
+        return self._generation
+
+    @property
     def observed(self) -> bool:
         """Whether anybody receives events; a hot path asks before it makes one."""
         self.load()
@@ -180,7 +192,7 @@ class PluginManager:
         """Forget the kept answers to ``hooks``: a plugin has another answer from now on."""
         with self._lock:
             self._results = {key: result for key, result in self._results.items() if key[0] not in hooks}
-            self._kernels = {}
+            self._forget_derived()
 
     # Which plugins there are ------------------------------------------------------------------------------------------
 
@@ -335,8 +347,12 @@ class PluginManager:
         self._results = {key: result for key, result in self._results.items() if key[1] != name}
         self._refresh()
 
-    def _refresh(self) -> None:
+    def _forget_derived(self) -> None:
         self._kernels = {}
+        self._generation = next(_generations)
+
+    def _refresh(self) -> None:
+        self._forget_derived()
         self._observe_with(
             (
                 implementation.plugin_name,

@@ -13,7 +13,7 @@ import stat
 import tempfile
 import threading
 import warnings
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from torch_neuronx import config, plugins
@@ -56,10 +56,11 @@ def learn(call: str, reason: str) -> bool:
 
 def _path() -> Path:
     directory: Path = config.get(config.NEFF_LOCAL_CACHE_DIR)
-    return directory / f"lowering-{_state()[:24]}.json"
+    return directory / f"lowering-{_state(plugins.manager().generation)[:24]}.json"
 
 
-def _state() -> str:
+@lru_cache(maxsize=1)  # asked for every operator that Dynamo traces
+def _state(generation: int) -> str:
     """Extend the fingerprint by what plugins decide."""
     manager = plugins.manager()
     lowerings = [f"{name} {lowering.fingerprint}" for name, lowering in manager.lowerings().items()]
@@ -68,12 +69,8 @@ def _state() -> str:
         f"{dispatcher_name(op)} {getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
         for op, function in manager.decompositions().items()
     ]
-    return _digest(fingerprint(), (*sorted(lowerings), *sorted(decomposed)))
-
-
-@cache
-def _digest(base: str, parts: tuple[str, ...]) -> str:
-    return hashlib.sha256("\0".join((base, *parts)).encode()).hexdigest()
+    parts = (fingerprint(), *sorted(lowerings), *sorted(decomposed))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _calls(path: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
@@ -60,6 +60,13 @@ def read() -> dict[str, Any]:
 
 def changed_by_plugins() -> frozenset[str]:
     """Return the operators to which a plugin gives a decomposition or a lowering: the table does not speak of them."""
+    from torch_neuronx import plugins
+
+    return _changed(plugins.manager().generation)
+
+
+@lru_cache(maxsize=1)  # asked for every operator that Dynamo traces
+def _changed(generation: int) -> frozenset[str]:
     from torch_neuronx import plugins
 
     manager = plugins.manager()
