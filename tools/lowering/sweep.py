@@ -14,7 +14,6 @@ that a crash or a hang costs one entry and is recorded.
 import argparse
 import json
 import queue
-import re
 import sys
 import tempfile
 import threading
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.lowering import page
-from tools.opinfo.result_files import ABOUT, read_results, result_file
+from tools.opinfo.result_files import ABOUT, pending, read_results, result_file
 from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
 
 RESULTS = Path(__file__).parent / "results"
@@ -84,20 +83,11 @@ def sweep(dtype: str, options: argparse.Namespace) -> None:
     from tools.opinfo.entries import entry_names
 
     path = result_file(options.results, dtype)
-    done = read_results(path)
-    pattern = re.compile(options.only)
-    chosen = {name: index for index, name in enumerate(entry_names()) if pattern.search(name)}
-    if options.fresh:
-        done = {name: result for name, result in done.items() if name not in chosen}
-    if options.failed:
-        done = {name: result for name, result in done.items() if name not in chosen or page.passed(result)}
-    path.write_text("".join(json.dumps(result) + "\n" for result in done.values()))
-    pending: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
-    for name, index in chosen.items():
-        if name not in done:
-            pending.put((name, index))
+    waiting: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+    for entry in pending(path, entry_names(), options, page.passed):
+        waiting.put(entry)
     lock = threading.Lock()
-    threads = [threading.Thread(target=_run, args=(pending, lock, path, dtype, options)) for _ in range(options.jobs)]
+    threads = [threading.Thread(target=_run, args=(waiting, lock, path, dtype, options)) for _ in range(options.jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,7 +96,7 @@ def sweep(dtype: str, options: argparse.Namespace) -> None:
 
 
 def _run(
-    pending: queue.SimpleQueue[tuple[str, int]],
+    waiting: queue.SimpleQueue[tuple[str, int]],
     lock: threading.Lock,
     path: Path,
     dtype: str,
@@ -125,7 +115,7 @@ def _run(
         with IsolatedWorker(command, time_limit=options.time_limit, environment=environment) as worker:
             while True:
                 try:
-                    name, index = pending.get_nowait()
+                    name, index = waiting.get_nowait()
                 except queue.Empty:
                     return
                 outcome = worker.run([index, dtype, options.samples])

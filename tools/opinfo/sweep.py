@@ -10,7 +10,6 @@ a crash or a hang costs one entry and is recorded.
 
 import argparse
 import json
-import re
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.opinfo import page
-from tools.opinfo.result_files import ABOUT, RESULTS, read_results, result_file
+from tools.opinfo.result_files import ABOUT, RESULTS, pending, read_results, result_file
 from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
 
 DTYPES = ("float32", "int64", "bool", "bfloat16", "float16")
@@ -72,23 +71,14 @@ def sweep(dtype: str, options: argparse.Namespace) -> None:
     from tools.opinfo.entries import EntryResult, entry_names
 
     path = result_file(options.results, dtype)
-    done = read_results(path)
-    pattern = re.compile(options.only)
-    chosen = {name: index for index, name in enumerate(entry_names()) if pattern.search(name)}
-    if options.fresh:
-        done = {name: result for name, result in done.items() if name not in chosen}
-    if options.failed:
-        done = {name: result for name, result in done.items() if name not in chosen or page.passed(result)}
-    path.write_text("".join(json.dumps(result) + "\n" for result in done.values()))
+    entries = pending(path, entry_names(), options, page.passed)
     command = [sys.executable, "-m", "tools.opinfo.worker", "--device", options.device]
     command += ["--import", options.module] if options.module else []
     with (
         IsolatedWorker(command, time_limit=options.time_limit, environment={"OMP_NUM_THREADS": "1"}) as worker,
         path.open("a") as file,
     ):
-        for name, index in chosen.items():
-            if name in done:
-                continue
+        for name, index in entries:
             outcome = worker.run([index, dtype])
             result: dict[str, Any]
             if outcome.verdict is Verdict.ANSWERED:
