@@ -12,7 +12,6 @@ from torch_neuronx_compile.passes.expansions import rewrite_arguments
 from torch_neuronx_compile.passes.float64 import narrow_float64
 from torch_neuronx_compile.passes.inputs import prune_inputs
 from torch_neuronx_compile.passes.outputs import strip_outputs
-from torch_neuronx_compile.passes.pooling import set_default_strides
 from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operators
 from torch_neuronx_compile.passes.symbols import data_dependent, specialise
 from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
@@ -39,7 +38,6 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         raise failed(name, graph, "the check of its shapes", reason, node=dependent)
     specialise(graph)
     rewrite_arguments(graph, name)
-    set_default_strides(graph)
     fill_uninitialized(graph)
     fill_empty(graph)
     outputs = strip_outputs(graph)

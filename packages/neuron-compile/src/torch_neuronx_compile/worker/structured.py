@@ -6,6 +6,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from torch_neuronx_compile.worker.comparisons import compare, greater
+
 
 def sort(call: Any, dim: int, descending: bool) -> Any:
     """Expand into one stable sort of the values and their positions; NaN is the greatest."""
@@ -18,7 +20,7 @@ def sort(call: Any, dim: int, descending: bool) -> Any:
     block = operation.comparator.blocks.append(scalar, scalar, scalar_i32, scalar_i32)
     with ir.InsertionPoint(block):
         left, right = block.arguments[:2]
-        stablehlo.return_([_greater(left, right) if descending else _greater(right, left)])
+        stablehlo.return_([greater(left, right) if descending else greater(right, left)])
     return [operation.results[0], stablehlo.convert(call.results[1].type, operation.results[1])]
 
 
@@ -135,11 +137,11 @@ def window_argmax(call: Any, window: list[int], strides: list[int], dilation: li
     block = operation.body.blocks.append(*scalars, *scalars)
     with ir.InsertionPoint(block):
         value, position, other, other_position = block.arguments
-        equal = stablehlo.and_(_compare(value, other, "EQ"), _compare(other_position, position, "LT"))
-        taken = stablehlo.or_(_greater(other, value), equal)
+        equal = stablehlo.and_(compare(value, other, "EQ"), compare(other_position, position, "LT"))
+        taken = stablehlo.or_(greater(other, value), equal)
         if isinstance(element, ir.FloatType):
-            both = stablehlo.and_(_compare(value, value, "NE"), _compare(other, other, "NE"))
-            taken = stablehlo.or_(taken, stablehlo.and_(both, _compare(other_position, position, "GT")))
+            both = stablehlo.and_(compare(value, value, "NE"), compare(other, other, "NE"))
+            taken = stablehlo.or_(taken, stablehlo.and_(both, compare(other_position, position, "GT")))
         stablehlo.return_([stablehlo.select(taken, other, value), stablehlo.select(taken, other_position, position)])
     return [operation.results[0], stablehlo.convert(call.results[1].type, operation.results[1])]
 
@@ -168,29 +170,6 @@ def _pairs(amounts: list[int]) -> ir.Attribute:
     i64 = ir.IntegerType.get_signless(64)
     kind = ir.RankedTensorType.get([len(amounts) // 2, 2], i64)
     return ir.DenseElementsAttr.get([ir.IntegerAttr.get(i64, amount) for amount in amounts], kind)
-
-
-def _greater(left: Any, right: Any) -> Any:
-    """Compare scalars in torch's order, in which NaN is the greatest."""
-    greater = _compare(left, right, "GT")
-    if not isinstance(left.type.element_type, ir.FloatType):
-        return greater
-    above = stablehlo.and_(_compare(left, left, "NE"), _compare(right, right, "EQ"))
-    return stablehlo.or_(greater, above)
-
-
-def _compare(left: Any, right: Any, direction: str) -> Any:
-    element = left.type.element_type
-    if isinstance(element, ir.FloatType):
-        kind = "FLOAT"
-    else:
-        kind = "UNSIGNED" if element.is_unsigned or element.width == 1 else "SIGNED"
-    return stablehlo.compare(
-        left,
-        right,
-        stablehlo.ComparisonDirectionAttr.get(direction),
-        compare_type=stablehlo.ComparisonTypeAttr.get(kind),
-    )
 
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {

@@ -11,6 +11,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from torch_neuronx_compile.worker.comparisons import before, compare
+
 
 def erf(call: Any) -> list[Any]:
     """Expand ``AwsNeuronErf(x)``."""
@@ -94,7 +96,7 @@ def topk(call: Any) -> list[Any]:
     block = operation.comparator.blocks.append(scalars[0], scalars[0], scalars[1], scalars[1])
     with ir.InsertionPoint(block):
         left, right = block.arguments[:2]
-        stablehlo.return_([_before(left, right, "GT")])
+        stablehlo.return_([before(left, right, "GT")])
     limits = [*shape[:-1], _numbers(call)["k"]]
     return [
         stablehlo.slice(
@@ -197,35 +199,13 @@ def _argument(call: Any, direction: str) -> list[Any]:
     block = reduction.body.blocks.append(*scalars, *scalars)
     with ir.InsertionPoint(block):
         value, position, other, other_position = block.arguments
-        better = _before(other, value, direction)
-        worse = _before(value, other, direction)
+        better = before(other, value, direction)
+        worse = before(value, other, direction)
         equal = stablehlo.not_(stablehlo.or_(better, worse))
-        taken = stablehlo.or_(better, stablehlo.and_(equal, _compare(other_position, position, "LT")))
+        taken = stablehlo.or_(better, stablehlo.and_(equal, compare(other_position, position, "LT")))
         # What has no value yet loses to everything.
         none = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalars[1], ir.IntegerAttr.get(i32, 2**31 - 1)))
-        taken = stablehlo.or_(taken, _compare(position, none, "EQ"))
-        taken = stablehlo.and_(taken, _compare(other_position, none, "NE"))
+        taken = stablehlo.or_(taken, compare(position, none, "EQ"))
+        taken = stablehlo.and_(taken, compare(other_position, none, "NE"))
         stablehlo.return_([stablehlo.select(taken, other, value), stablehlo.select(taken, other_position, position)])
     return [reduction.results[1]]
-
-
-def _before(left: Any, right: Any, direction: str) -> Any:
-    """Compare scalars in an order in which NaN comes first."""
-    before = _compare(left, right, direction)
-    if not isinstance(left.type.element_type, ir.FloatType):
-        return before
-    return stablehlo.or_(before, stablehlo.and_(_compare(left, left, "NE"), _compare(right, right, "EQ")))
-
-
-def _compare(left: Any, right: Any, direction: str) -> Any:
-    element = left.type.element_type
-    if isinstance(element, ir.FloatType):
-        kind = "FLOAT"
-    else:
-        kind = "UNSIGNED" if element.is_unsigned or element.width == 1 else "SIGNED"
-    return stablehlo.compare(
-        left,
-        right,
-        stablehlo.ComparisonDirectionAttr.get(direction),
-        compare_type=stablehlo.ComparisonTypeAttr.get(kind),
-    )
