@@ -6,6 +6,7 @@ case sees its own. With TORCH_DEVICE_BACKEND_AUTOLOAD=0 nothing of torch_neuronx
     python fresh_processes.py <path of torch_neuronx/testing/isolation.py>
 """
 
+import faulthandler
 import importlib.util
 import os
 import signal
@@ -23,8 +24,10 @@ assert not hasattr(torch, "neuron") or not torch.neuron.is_initialized()
 def child(code: str, environment: dict[str, str], output: int, errors: int) -> NoReturn:
     status = 1
     try:
+        os.setpgid(0, 0)  # with what it forks, so that a hang can be ended whole
         os.dup2(output, 1)
         os.dup2(errors, 2)
+        faulthandler.enable(file=2)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", closefd=False)
         os.environ.update(environment)
@@ -47,7 +50,9 @@ def wait(pid: int, seconds: float) -> int | None:
         if done:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
-    os.kill(pid, signal.SIGKILL)
+    os.killpg(pid, signal.SIGABRT)  # each process of the case says on standard error where it hung
+    time.sleep(1)
+    os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     return None
 
