@@ -13,13 +13,10 @@ def _dtype_name(dtype: torch.dtype) -> str:
 @pytest.mark.parametrize("dtype", compare.DTYPES, ids=_dtype_name)
 @pytest.mark.parametrize("name", compare.MOVES)
 def test_moves_every_byte(world: World, name: str, dtype: torch.dtype) -> None:
-    for layout in compare.LAYOUTS:
-        world.run(compare.compare_move, name, dtype, layout)
+    world.run(compare.compare_moves, name, dtype)
 
 
 @pytest.mark.parametrize("dtype", compare.DTYPES, ids=_dtype_name)
 @pytest.mark.parametrize("name", compare.REDUCES)
 def test_reduces_as_gloo_does(world: World, name: str, dtype: torch.dtype) -> None:
-    for layout in compare.LAYOUTS:
-        for reduction in compare.reductions_of(dtype):
-            world.run(compare.compare_reduce, name, dtype, reduction, layout)
+    world.run(compare.compare_reduces, name, dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ranks import compiled
+from ranks import compare, compiled
 from ranks.world import RankError, World
 
 from torch_neuronx_dist.graphs.replica_groups import partition
@@ -18,12 +18,17 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("name", compiled.FUNCTIONS)
-def test_a_compiled_collective_equals_the_eager_one(world: World, name: str, tmp_path: Path) -> None:
-    world.run(compiled.equals_eager, name, str(tmp_path))
+def test_a_compiled_collective_equals_the_eager_one(pair: World, name: str, tmp_path: Path) -> None:
+    pair.run(compiled.equals_eager, name, str(tmp_path))
 
 
-def test_gradients_of_collectives(world: World, tmp_path: Path) -> None:
-    world.run(compiled.gradients_equal_eager, str(tmp_path))
+@pytest.mark.parametrize("layout", compare.LAYOUTS)
+def test_all_collectives_in_every_layout_of_groups(four: World, layout: str, tmp_path: Path) -> None:
+    four.run(compiled.equal_eager_in_one_graph, layout, str(tmp_path))
+
+
+def test_gradients_of_collectives(four: World, tmp_path: Path) -> None:
+    four.run(compiled.gradients_equal_eager, str(tmp_path))
 
 
 def test_all_ranks_share_one_program(world: World, tmp_path: Path) -> None:
@@ -60,26 +65,26 @@ def test_a_peer_that_dies(tmp_path: Path) -> None:
     assert str(caught.value) == "rank 1: the process died"
 
 
-@pytest.mark.parametrize("sequence", [False, True], ids=["tensor", "sequence"])
-def test_tensor_parallel(world: World, sequence: bool, tmp_path: Path) -> None:
-    world.run(compiled.tensor_parallel, sequence, str(tmp_path))
+@pytest.mark.parametrize(("size", "sequence"), [(2, False), (4, True)], ids=["tensor", "sequence"])
+def test_tensor_parallel(worlds: Worlds, size: int, sequence: bool, tmp_path: Path) -> None:
+    worlds.of(size).run(compiled.tensor_parallel, sequence, str(tmp_path))
 
 
 @pytest.mark.parametrize("program", [compiled.loss_parallel, compiled.fsdp2], ids=lambda program: program.__name__)
-def test_parallelism(world: World, program: Callable[[str], None], tmp_path: Path) -> None:
-    world.run(program, str(tmp_path))
+def test_parallelism(pair: World, program: Callable[[str], None], tmp_path: Path) -> None:
+    pair.run(program, str(tmp_path))
 
 
-def test_ddp_around_a_compiled_module(world: World, tmp_path: Path) -> None:
-    assert world.run(compiled.ddp, True, str(tmp_path)) == [4] * world.size
+def test_ddp_around_a_compiled_module(pair: World, tmp_path: Path) -> None:
+    assert pair.run(compiled.ddp, True, str(tmp_path)) == [4, 4]
 
 
 def test_compiled_ddp_is_split_at_its_buckets(pair: World, tmp_path: Path) -> None:
     assert pair.run(compiled.ddp, False, str(tmp_path)) == [6, 6]
 
 
-def test_sharding_in_the_traced_graph(world: World, tmp_path: Path) -> None:
-    assert world.run(compiled.simple_fsdp, str(tmp_path)) == [[True, True]] * world.size
+def test_sharding_in_the_traced_graph(four: World, tmp_path: Path) -> None:
+    assert four.run(compiled.simple_fsdp, str(tmp_path)) == [[True, True]] * 4
 
 
 def test_guards_that_diverge(pair: World, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from ranks.launch import run_example, run_torchrun, torchrun
+from ranks.launch import run_example, run_torchrun, torchrun, torchrun_command
 from ranks.world import World
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "distributed"
@@ -30,7 +30,7 @@ def test_cpu_and_neuron_agree(four: World, name: str, arguments: list[list[str]]
 
 
 def test_as_users_start_them() -> None:
-    assert torchrun(2, EXAMPLES / "smoke.py").count("the sum over 2 ranks is 3") == 2
+    assert torchrun_command(2, EXAMPLES / "smoke.py").count("the sum over 2 ranks is 3") == 2
     assert torchrun(2, EXAMPLES / "train.py", "--mode", "tp").count("cpu and neuron agree") == 2
     assert torchrun(2, EXAMPLES / "train.py", "--device", "cpu").count("cpu ran") == 2
 
@@ -51,6 +51,6 @@ def test_a_restarted_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
         arguments=("--folder", str(tmp_path / "crashed"), "--crash-at", "3"),
         TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",  # else the second start finds the addresses of the first
     )
-    assert result.returncode == 0, result.stderr
-    assert re.findall(r"starting at step (\d)", result.stdout) == ["0", "3"]
-    assert ended(result.stdout) == pytest.approx(ended(whole), rel=1e-6)
+    assert result.code == 0, result.err
+    assert re.findall(r"starting at step (\d)", result.out) == ["0", "3"]
+    assert ended(result.out) == pytest.approx(ended(whole), rel=1e-6)

@@ -3,13 +3,13 @@
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from ranks.launch import LIMIT, environment
+from ranks.launch import Torchrun
 
 SCRIPT = """
 import os, socket, torch, torch.distributed as dist
@@ -18,10 +18,11 @@ tensor = torch.full((1 << 16,), dist.get_rank() + 1.0, device="neuron")
 dist.all_reduce(tensor)
 gathered = torch.empty(4, device="neuron")
 dist.all_gather_single(gathered, torch.full((1,), float(dist.get_rank()), device="neuron"))
-print("sum", tensor.unique().tolist(), "ranks", gathered.tolist(), "core", torch.neuron.current_device(), flush=True)
+print(f"sum {tensor.unique().tolist()} ranks {gathered.tolist()} core {torch.neuron.current_device()}", flush=True)
 dist.destroy_process_group()
 """
 PORT = 29_431
+"""Nobody else has it in a network namespace of one's own."""
 
 
 @dataclass(frozen=True)
@@ -32,20 +33,14 @@ class Host:
     interface: str
     address: str
 
-    def start(self, script: Path, node: int, folder: Path) -> "subprocess.Popen[str]":
+    def start(self, script: Path, node: int, folder: Path) -> Torchrun:
         """Start torchrun with two ranks on this host; the first host's address is the rendezvous."""
-        launch = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2"]
+        launch = ["--nnodes=2", "--nproc-per-node=2"]
         meet = ["--rdzv-backend=c10d", f"--rdzv-endpoint={FIRST_ADDRESS}:{PORT}", "--rdzv-id=two-hosts"]
         # torchrun finds out by itself which host has the store only where host names resolve.
         host = [f"--rdzv-conf=is_host={int(node == 0)}", f"--local-addr={self.address}"]
         extra = {"GLOO_SOCKET_IFNAME": self.interface, "XDG_RUNTIME_DIR": str(folder / self.name)}
-        return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, *launch, *meet, *host, str(script)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**extra),
-        )
+        return Torchrun(script, *launch, *meet, *host, namespace=self.name, **extra)
 
 
 FIRST_ADDRESS = "10.231.77.1"
@@ -85,13 +80,9 @@ def test_four_ranks_on_two_hosts(hosts: tuple[Host, Host], tmp_path: Path) -> No
     script.write_text(SCRIPT)
     for host in hosts:
         (tmp_path / host.name).mkdir()
-    running = [host.start(script, node, tmp_path) for node, host in enumerate(hosts)]
-    try:
-        ended = [process.communicate(timeout=LIMIT) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.communicate()
-    for process, (out, err) in zip(running, ended, strict=True):
-        assert process.returncode == 0, err
-        assert out.count("sum [10.0] ranks [0.0, 1.0, 2.0, 3.0] core 0") == 2
+    with ExitStack() as stack:
+        running = [stack.enter_context(host.start(script, node, tmp_path)) for node, host in enumerate(hosts)]
+        ended = [launcher.end() for launcher in running]
+    for launcher in ended:
+        assert launcher.code == 0, launcher.err
+        assert launcher.out.count("sum [10.0] ranks [0.0, 1.0, 2.0, 3.0] core 0") == 2

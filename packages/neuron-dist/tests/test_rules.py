@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from ranks.launch import Program, run_torchrun
+from ranks.launch import Program, report_of, run_torchrun
 
 from torch_neuronx_dist.errors import RendezvousError, VersionMismatchError
 from torch_neuronx_dist.rendezvous import wait_until_reachable
@@ -33,8 +33,7 @@ def tensor():
 
 def attempts(program: str, **extra: str) -> list[Any]:
     """Run a program of attempts in a process of its own and return how each ended."""
-    with Program(f"{CAUGHT}\n{program}\nreport(said)", **extra) as running:
-        answers: list[Any] = running.next_report()
+    answers: list[Any] = report_of(f"{CAUGHT}\n{program}\nreport(said)", **extra)
     return answers
 
 
@@ -175,11 +174,11 @@ if os.environ["RANK"] == "1":
 try:
     dist.init_process_group("neuron")
 except Exception as error:
-    print(type(error).__name__, error, flush=True)
+    print(f"{type(error).__name__} {error}", flush=True)
 """)
     result = run_torchrun(script, "--standalone", "--nproc-per-node=2")
-    assert result.returncode == 0, result.stderr
-    told = [line for line in result.stdout.splitlines() if line.startswith("VersionMismatchError Rank 1 on host ")]
+    assert result.code == 0, result.err
+    told = [line for line in result.out.splitlines() if line.startswith("VersionMismatchError Rank 1 on host ")]
     assert len(told) == 2
     assert "torch-neuronx 9.9 instead of" in told[0]
 
@@ -194,11 +193,13 @@ def test_an_unknown_host_is_an_error_at_once() -> None:
 
 def test_a_store_that_is_not_there_yet_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        wait_until_reachable("127.0.0.1", port, timeout=10)
+        wait_until_reachable("127.0.0.1", server.getsockname()[1], timeout=60)
     assert not caplog.records
-    with pytest.raises(RendezvousError, match=f"127.0.0.1:{port}"):
-        wait_until_reachable("127.0.0.1", port, timeout=1)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # holds the port, and does not listen
+        port = nobody.getsockname()[1]
+        with pytest.raises(RendezvousError, match=f"127.0.0.1:{port}"):
+            wait_until_reachable("127.0.0.1", port, timeout=1)
     assert f"Nothing answers at the rendezvous 127.0.0.1:{port} yet" in caplog.text
 
 
@@ -208,10 +209,8 @@ def meet():
     dist.init_process_group("neuron", init_method="neuron://")
 attempt(meet); attempt(tensor)
 """
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = str(server.getsockname()[1])
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     assert attempts(program, **alone) == ["fine", "fine"]
-    lost = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": port}
+    lost = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}
     (said, _) = attempts(program, **lost)
     assert said.startswith("RendezvousError: The rendezvous at nowhere.invalid")

@@ -1,6 +1,7 @@
 """Runs one collective on CPU tensors with Gloo and on device tensors, and compares the results bit by bit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -307,3 +308,30 @@ def check_equal(on_device: Tensors, expected: Tensors, *, exact: bool = True) ->
             got, cpu = got.to(computed_in(got.dtype)), cpu.to(computed_in(got.dtype))
         tolerance = {"rtol": 0, "atol": 0} if exact else {}
         torch.testing.assert_close(got, cpu, equal_nan=True, **tolerance)
+
+
+# Every layout ---------------------------------------------------------------------------------------------------------
+
+
+def compare_moves(name: str, dtype: torch.dtype) -> None:
+    """Compare one move of values in every layout of groups."""
+    for layout in LAYOUTS:
+        with _told(name, layout):
+            compare_move(name, dtype, layout)
+
+
+def compare_reduces(name: str, dtype: torch.dtype) -> None:
+    """Compare one collective with every reduction in every layout of groups."""
+    for layout in LAYOUTS:
+        for reduction in reductions_of(dtype):
+            with _told(name, layout, reduction.name):
+                compare_reduce(name, dtype, reduction, layout)
+
+
+@contextmanager
+def _told(*case: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(" ".join(case))
+        raise

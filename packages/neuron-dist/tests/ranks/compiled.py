@@ -126,21 +126,32 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def equals_eager(name: str, folder: str) -> None:
-    """A compiled collective gives what the eager one gives; one of them in every layout of groups."""
-    function = FUNCTIONS[name]
-    layouts = ("world", "halves", "alone") if name == "all_reduce" else ("world",)
-    if name != "all_reduce" and dist.get_world_size() == 4:
-        layouts = ("halves",)
-    for layout in layouts:
-        group = group_of(layout)
-        x = values((8, 4), torch.float32, seed=1).to(NEURON)
-        with fresh(folder):
-            actual = leaves(compiled(lambda x, group=group: function(x, group), fullgraph=True)(x))
-        expected = leaves(function(x, group))
-        assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            assert one.device == NEURON
-            torch.testing.assert_close(one.cpu(), other.cpu())
+    """A compiled collective gives what the eager one gives."""
+    group = group_of("world")
+    x = values((8, 4), torch.float32, seed=1).to(NEURON)
+    with fresh(folder):
+        actual = compiled(lambda x: FUNCTIONS[name](x, group), fullgraph=True)(x)
+    _check_equal(actual, FUNCTIONS[name](x, group))
+
+
+def equal_eager_in_one_graph(layout: str, folder: str) -> None:
+    """All of them in one graph give what they give in eager mode, in any layout of groups."""
+    group = group_of(layout)
+
+    def everything(x: Tensor) -> list[Any]:
+        return [function(x, group) for function in FUNCTIONS.values()]
+
+    x = values((8, 4), torch.float32, seed=1).to(NEURON)
+    with fresh(folder):
+        actual = compiled(everything, fullgraph=True)(x)
+    for result, expected in zip(actual, everything(x), strict=True):
+        _check_equal(result, expected)
+
+
+def _check_equal(actual: Any, expected: Any) -> None:
+    for one, other in zip(leaves(actual), leaves(expected), strict=True):
+        assert one.device == NEURON
+        torch.testing.assert_close(one.cpu(), other.cpu())
 
 
 def gradients_equal_eager(folder: str) -> None:

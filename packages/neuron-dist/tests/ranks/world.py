@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
-import torch.multiprocessing as mp
+
+from ranks.launch import forking
 
 BACKENDS = "cpu:gloo,neuron:neuron"
-_START_LIMIT = 180
-_CALL_LIMIT = 180
+_LIMIT = 300
+"""Seconds for one call; the machine may be busy."""
+_GROUP_LIMIT = timedelta(seconds=200)
 _GRACE = 2
 """Seconds the other ranks get once one has failed: most often they wait for it."""
 
@@ -28,9 +30,7 @@ class World:
     def __init__(self, size: int, folder: Path, environment: dict[str, str] | None = None) -> None:
         self.size = size
         self.broken = False  # after an error the ranks are out of step
-        # Forked from a process that has imported torch, which takes most of the time, and has not opened the device.
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(["torch", "torch.distributed"])
+        context = forking()
         store = folder / f"store_{size}"
         self._pipes: list[Connection] = []
         self._processes = []
@@ -43,13 +43,13 @@ class World:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        self._collect(_START_LIMIT)
+        self._collect(_LIMIT)
 
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Call ``function(*args)`` on every rank and return the results by rank."""
         for pipe in self._pipes:
             pipe.send((function, args))
-        return self._collect(_CALL_LIMIT)
+        return self._collect(_LIMIT)
 
     def _collect(self, limit: float) -> list[Any]:
         results, errors = [], []
@@ -92,7 +92,7 @@ def _serve(rank: int, size: int, store: str, pipe: Connection, environment: dict
 
     def start() -> None:
         dist.init_process_group(
-            BACKENDS, init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
+            BACKENDS, init_method=f"file://{store}", rank=rank, world_size=size, timeout=_GROUP_LIMIT
         )
 
     job: tuple[Callable[..., Any], tuple[Any, ...]] = (start, ())
