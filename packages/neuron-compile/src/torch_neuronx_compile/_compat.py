@@ -15,7 +15,10 @@ torch 2.13.0:
   whose shapes depend on values raise themselves.
 - ``FakeTensorMode.cache_clear``: forget results of calls that were traced for another backend.
 - ``InstructionTranslator.current_tx``: the trace that runs, its graph and its backend.
+- ``SkipFrame``: how Dynamo leaves a frame to Python.
 - ``unimplemented``: how Dynamo breaks a graph.
+- ``_hop_name_to_variable_class``: what traces a call of an operator that takes functions. A break inside is an error
+  for most of them, so that it has to come before.
 - ``TracingContext.fw_metadata``: which of a graph's outputs AOT Autograd copies into its inputs.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
@@ -36,7 +39,7 @@ jaxlib 0.10.2:
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from traceback import StackSummary
 from typing import Any, NoReturn
@@ -44,9 +47,10 @@ from typing import Any, NoReturn
 import torch
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.exc import ShortenTraceback, TensorifyScalarRestartAnalysis, unimplemented
+from torch._dynamo.exc import ShortenTraceback, SkipFrame, TensorifyScalarRestartAnalysis, unimplemented
 from torch._dynamo.precompile_context import PrecompileContext
 from torch._dynamo.symbolic_convert import InstructionTranslator as Translator
+from torch._dynamo.variables.higher_order_ops import _hop_name_to_variable_class as higher_order_variables
 from torch._functorch import config as _functorch_config
 from torch._functorch._aot_autograd.autograd_cache import (
     BypassAOTAutogradCache,
@@ -73,6 +77,7 @@ __all__ = [
     "ShortenTraceback",
     "Translator",
     "aot_autograd",
+    "before_higher_order_calls",
     "cached_functions",
     "caches_functions",
     "caches_packages",
@@ -85,10 +90,12 @@ __all__ = [
     "free_unbacked_symbols",
     "graph_break",
     "invoke_subgraph",
+    "leave_frame_of_torch",
     "marked_dynamic",
     "min_cut_rematerialization_partition",
     "must_be_saved",
     "pickle_graph",
+    "traced_inputs",
     "unpickle_graph",
     "unset_fake_temporarily",
     "updated_inputs",
@@ -146,6 +153,41 @@ def graph_break(gb_type: str, *, context: str, explanation: str, hints: list[str
 def first_fake_tensor_rule(applies: Callable[[Any], bool], rule: Callable[..., Any]) -> None:
     """Put a rule before all others that fake tensors have; it may leave a call to them with ``NotImplemented``."""
     op_implementations_checks.insert(0, (applies, rule))
+
+
+def before_higher_order_calls(names: Iterable[str], rule: Callable[[Any, bool], None]) -> None:
+    """Have ``rule(op, fixed)`` called before Dynamo traces a call of an operator of these names.
+
+    ``fixed`` tells that the first argument of the call is a constant of the trace.
+    """
+    for variable in {higher_order_variables[name] for name in names if name in higher_order_variables}:
+        _call_before(variable, rule)
+
+
+def _call_before(variable: Any, rule: Callable[[Any, bool], None]) -> None:
+    original = variable.call_function
+
+    def call_function(self: Any, tx: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        first = next(iter((*args, *kwargs.values())), None)
+        rule(self.value, first is not None and first.is_python_constant())
+        return original(self, tx, args, kwargs)
+
+    variable.call_function = call_function
+
+
+def leave_frame_of_torch(translator: Translator) -> None:
+    """Have Dynamo leave the frame alone if it is a function of PyTorch's that calls an operator with functions.
+
+    Broken there, it would go on as if its functions had been traced.
+    """
+    root = translator.output.root_tx
+    if str(root.f_globals.get("__name__")).startswith("torch._higher_order_ops."):
+        raise SkipFrame(f"{root.f_code.co_name} runs in eager mode")
+
+
+def traced_inputs(translator: Translator) -> tuple[Any, ...]:
+    """Return the fake tensors of the inputs that the trace has met."""
+    return tuple(tracked.fake for tracked in translator.output.tracked_fakes)
 
 
 def inside_another_rule() -> bool:

@@ -5,6 +5,8 @@ reaches, whatever form the user wrote, and raises Dynamo's own ``Unsupported``: 
 splits the function at that call, with ``fullgraph=True`` the error is the user's. The rule does nothing unless the
 running compilation is for this backend.
 
+Operators that take functions, such as ``torch.cond``, are looked at before Dynamo traces their functions.
+
 Two things escape the rule, and are answered by tracing once more (:func:`handing_over`): results that fake tensors
 keep from a trace for another backend, and calls that turn out not to lower.
 """
@@ -25,13 +27,17 @@ from torch_neuronx.events import GraphBroke
 from torch_neuronx_compile._compat import (
     RetraceFrame,
     Translator,
+    before_higher_order_calls,
     clear_fake_tensor_cache,
     current_compilation,
     current_translator,
     first_fake_tensor_rule,
     graph_break,
+    leave_frame_of_torch,
+    traced_inputs,
     user_stack,
 )
+from torch_neuronx_compile.capture.control_flow import REASONS
 from torch_neuronx_compile.errors import GraphCompilationError
 from torch_neuronx_compile.support import learned
 from torch_neuronx_compile.support.verdict import foreign, may_break, why_not
@@ -67,6 +73,7 @@ def install(backend: Callable[..., Any], claim: Claim = lambda args, kwargs: Tru
     """Apply the rule when Dynamo traces for ``backend``, to calls whose arguments ``claim`` accepts."""
     if not _claims:
         first_fake_tensor_rule(_applies, _rule)
+        before_higher_order_calls(REASONS, _higher_order_rule)
         clear_fake_tensor_cache()
     _claims[backend] = claim
 
@@ -165,8 +172,20 @@ def _rule(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         mode.cache_enabled = False  # every later call of this trace comes here
     reason = why_not(op, args, kwargs) or _why_not_node(node)
     if reason is not None:
-        _break(translator, node, op, reason)
+        _break(translator, str(op) if node is None else _spelling(node), op, reason)
     return NotImplemented
+
+
+def _higher_order_rule(op: Any, fixed: bool) -> None:
+    claim, translator = _claim(), current_translator()
+    reason = REASONS.get(op.__name__)
+    if claim is None or translator is None or reason is None or not claim(traced_inputs(translator), {}):
+        return
+    if op.__name__ == "cond" and fixed:
+        return  # Dynamo takes the branch that a constant chooses
+    leave_frame_of_torch(translator)
+    name = op.__name__ if hasattr(torch, op.__name__) else f"ops.higher_order.{op.__name__}"
+    _break(translator, f"torch.{name}", op, reason)
 
 
 def _claim() -> Claim | None:
@@ -206,8 +225,7 @@ def _why_not_node(node: fx.Node | None) -> str | None:
     return learned.reason_for(_describe_call(node)) if learned.anything() else None
 
 
-def _break(translator: Translator, node: fx.Node | None, op: OpOverload, reason: str) -> None:
-    name = str(op) if node is None else _spelling(node)
+def _break(translator: Translator, name: str, op: Any, reason: str) -> None:
     told = f"{name} cannot be compiled for device neuron: {reason}."
     stack = user_stack()
     location = f"{stack[-1].filename}:{stack[-1].lineno}" if stack else ""

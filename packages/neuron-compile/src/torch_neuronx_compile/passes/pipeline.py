@@ -3,6 +3,7 @@
 import torch
 from torch import fx
 
+from torch_neuronx_compile.capture.control_flow import first_call_with_a_body, why_no_body
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.passes.complex_numbers import split_complex
 from torch_neuronx_compile.passes.constants import lift_constants
@@ -21,7 +22,7 @@ from torch_neuronx_compile.unit import CompilationUnit, GraphKind, TensorSpec
 def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.device) -> CompilationUnit:
     """Return the unit of one AOT graph, whose inputs are tensors and integers; ``module`` stays as it is.
 
-    Raises :class:`GraphCompilationError` for a shape that depends on data.
+    Raises :class:`GraphCompilationError` for a shape that depends on data, and for an operator that takes functions.
     """
     # A deep copy of the module fails under a fake mode where it holds constants; a copy of the graph does not.
     graph = fx.Graph(module)
@@ -36,6 +37,10 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     if dependent is not None:
         reason = "has a result whose shape depends on the values of its inputs, and a NEFF has static shapes"
         raise failed(name, graph, "the check of its shapes", reason, node=dependent)
+    with_body = first_call_with_a_body(module, graph)
+    if with_body is not None:
+        reason = f"has no lowering: {why_no_body(with_body.target)}"
+        raise failed(name, graph, "the check for control flow", reason, node=with_body)
     specialise(graph)
     rewrite_arguments(graph, name)
     fill_uninitialized(graph)
