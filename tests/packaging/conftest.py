@@ -21,6 +21,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that share something costly in one process, so that it is made once."""
+    for item in items:
+        for costly in ("complete", "alone", "project"):
+            if isinstance(item, pytest.Function) and costly in item.fixturenames:
+                item.add_marker(pytest.mark.xdist_group(costly))
+
+
 @pytest.fixture(scope="session")
 def distributions(request: pytest.FixtureRequest) -> Path:
     folder: Path = request.config.getoption("--distributions").resolve()
