@@ -1,8 +1,10 @@
 """How one entry of OpInfo is lowered and compared with the CPU, and what is written down about it."""
 
+import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -11,10 +13,16 @@ from tools.lowering._compat import op_db
 from tools.lowering.one_graph import in_one_graph
 from tools.lowering.tolerances import relative_to_largest, tolerance_of
 from tools.opinfo.entries import ADAPTED, FACTORIES, UNINITIALIZED
-from torch_neuronx.testing.compare import CpuRunError, Values, compare_with_cpu
+from torch_neuronx.testing.compare import Comparison, CpuRunError, Values, compare_with_cpu
 from torch_neuronx_compile.errors import GraphCompilationError
 
 DTYPES = ("float32", "bfloat16", "float16", "int32", "int64", "bool")
+BATCH = 16
+"""Samples that are first tried as one program: most of a sample's time is the same for one and for many."""
+
+ENOUGH = 8
+"""Samples that do not agree after which an entry is left: it does not count as lowered, and the causes are known."""
+
 _KEPT = 3
 
 
@@ -37,12 +45,28 @@ class LoweringResult:
     """Operators that have no lowering (or what tracing met), and why: the first few."""
     failures: list[str] = field(default_factory=list)
     """The first few samples that do not agree."""
+    left: bool = False
+    """Whether samples were left out because enough others do not agree."""
     ended: str = ""
     """How the worker process ended, if the entry ended it."""
 
 
-def compare_entry(index: int, dtype_name: str, limit: int | None, only: int | None = None) -> LoweringResult:
-    """Lower the samples of one entry in one dtype and compare; at most ``limit`` of them, or sample ``only``."""
+@dataclass(frozen=True)
+class _Case:
+    """One sample and its place among the entry's."""
+
+    number: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def compare_entry(
+    index: int, dtype_name: str, limit: int | None, batch: int = BATCH, only: int | None = None
+) -> LoweringResult:
+    """Lower the samples of one entry in one dtype and compare; at most ``limit`` of them, or sample ``only``.
+
+    ``batch`` samples are one program each way; where that does not agree its halves are, down to single samples.
+    """
     entry: Any = op_db[index]
     dtype: torch.dtype = getattr(torch, dtype_name)
     result = LoweringResult(entry.formatted_name, dtype_name)
@@ -50,35 +74,69 @@ def compare_entry(index: int, dtype_name: str, limit: int | None, only: int | No
         return result
     gradient = entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
     torch.manual_seed(0)
+    random.seed(0)  # the suite chooses some arguments with it
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for number, sample in enumerate(entry.sample_inputs("cpu", dtype, requires_grad=gradient)):
-            if limit is not None and number >= limit:
+        cases = _cases(entry, dtype, gradient, limit, only)
+        while chunk := list(islice(cases, batch)):
+            _compare(entry, chunk, gradient, result)
+            if result.samples - result.lowered >= ENOUGH:
+                result.left = next(cases, None) is not None
                 break
-            if only is None or number == only:
-                _compare_sample(entry, sample, gradient, result, number)
     return result
 
 
-def _compare_sample(entry: Any, sample: Any, gradient: bool, result: LoweringResult, number: int) -> None:
-    args, kwargs = (sample.input, *sample.args), sample.kwargs
-    if entry.name in FACTORIES and not any(isinstance(leaf, torch.Tensor) for leaf in args):
-        kwargs = {"device": "cpu", **kwargs}
+def _cases(entry: Any, dtype: torch.dtype, gradient: bool, limit: int | None, only: int | None) -> Iterator[_Case]:
+    samples = entry.sample_inputs("cpu", dtype, requires_grad=gradient)
+    for number, sample in enumerate(islice(samples, limit)):
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        if entry.name in FACTORIES and not any(isinstance(leaf, torch.Tensor) for leaf in args):
+            kwargs = {"device": "cpu", **kwargs}
+        if only is None or number == only:
+            yield _Case(number, args, kwargs)
+
+
+def _compare(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringResult) -> None:
+    if len(cases) == 1:
+        _compare_one(entry, cases[0], gradient, result)
+        return
+    try:
+        # What draws random numbers disagrees here, and is looked at sample by sample.
+        found = _run(entry, cases, gradient, result, Values.COMPARE)
+    except Exception:  # of one of them: which one, and what of, is found out below
+        middle = len(cases) // 2
+        for half in (cases[:middle], cases[middle:]):
+            if result.samples - result.lowered < ENOUGH:
+                _compare(entry, half, gradient, result)
+    else:
+        _count(result, found, len(cases))
+
+
+def _run(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringResult, values: Values) -> Comparison:
     tolerance = tolerance_of(result.entry, result.dtype)
     bound = relative_to_largest(result.entry, result.dtype)
-    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = ADAPTED.get(
+    adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _ADAPTED.get(
         entry.name, _as_it_is if bound is None else _scaled
     )
+    function = adapt(entry.op)
+
+    def together(calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
+        return [function(*args, **kwargs) for args, kwargs in calls]
+
+    return compare_with_cpu(
+        in_one_graph(together),
+        [(case.args, case.kwargs) for case in cases],
+        grad=gradient,
+        values=Values.IGNORE if entry.name in UNINITIALIZED else values,
+        rtol=0.0 if bound is not None else tolerance.rtol if tolerance else None,
+        atol=bound if bound is not None else tolerance.atol if tolerance else None,
+    )
+
+
+def _compare_one(entry: Any, case: _Case, gradient: bool, result: LoweringResult) -> None:
+    number = case.number
     try:
-        found = compare_with_cpu(
-            in_one_graph(adapt(entry.op)),
-            *args,
-            kwargs=kwargs,
-            grad=gradient,
-            values=Values.IGNORE if entry.name in UNINITIALIZED else Values.DETECT,
-            rtol=0.0 if bound is not None else tolerance.rtol if tolerance else None,
-            atol=bound if bound is not None else tolerance.atol if tolerance else None,
-        )
+        found = _run(entry, [case], gradient, result, Values.DETECT)
     except CpuRunError:
         return
     except AssertionError as error:
@@ -93,10 +151,16 @@ def _compare_sample(entry: Any, sample: Any, gradient: bool, result: LoweringRes
     except Exception as error:  # whatever tracing meets is the finding; the run goes on with the next sample
         _blame(result, number, type(error).__name__, _text(error))
     else:
-        result.lowered += 1
-        result.gradients += found.gradients
-        result.largest_difference = max(result.largest_difference, found.largest_difference)
+        _count(result, found, 1)
+        return
     result.samples += 1
+
+
+def _count(result: LoweringResult, found: Comparison, samples: int) -> None:
+    result.samples += samples
+    result.lowered += samples
+    result.gradients += found.gradients
+    result.largest_difference = max(result.largest_difference, found.largest_difference)
 
 
 def _blame(result: LoweringResult, number: int, culprit: str, reason: str) -> None:
@@ -116,8 +180,21 @@ def _scaled(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
     return call
 
 
+def _without_signs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Take the absolute values of eigenvectors, as the suite does: their signs are nobody's to choose."""
+
+    def call(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        values, vectors = function(*args, **kwargs)
+        return values, vectors.abs()
+
+    return call
+
+
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
+
+
+_ADAPTED = {**ADAPTED, "linalg.eigh": _without_signs}
 
 
 def _text(error: Exception) -> str:

@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--page", action="store_true", help="run nothing; write the page from the results")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
+    parser.add_argument("--batch", type=int, default=16, help="samples that are first tried as one program")
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT, help="seconds for one entry in one dtype")
     options = parser.parse_args()
     if options.page:
@@ -118,7 +119,7 @@ def _run(
                     name, index = waiting.get_nowait()
                 except queue.Empty:
                     return
-                outcome = worker.run([index, dtype, options.samples])
+                outcome = worker.run([index, dtype, options.samples, options.batch])
                 result: dict[str, Any]
                 if outcome.verdict is Verdict.ANSWERED:
                     result = outcome.answer

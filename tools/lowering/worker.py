@@ -10,12 +10,12 @@ from torch_neuronx.testing.isolation import serve
 
 
 def main() -> None:
-    """Answer cases of the form `[index, dtype, limit]`."""
+    """Answer cases of the form `[index, dtype, limit, batch]`."""
     torch.set_num_threads(1)
     leave_seeds_to_caller()
     torch.empty(0, device="neuron")
 
-    def answer(case: tuple[int, str, int | None]) -> dict[str, Any]:
+    def answer(case: tuple[int, str, int | None, int]) -> dict[str, Any]:
         return to_json(compare_entry(*case))
 
     serve(answer)
