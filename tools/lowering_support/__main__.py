@@ -19,7 +19,7 @@ from typing import Any
 from tools.op_statuses.collect import append_line, attempts, read_lines, resume
 from tools.op_statuses.signatures import find_overload
 from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
-from torch_neuronx_compile.support.table import FORMAT, SHIPPED, fingerprint
+from torch_neuronx_compile.support.table import FORMAT, SHIPPED, sources
 
 COMMAND = "python -m tools.lowering_support"
 FORWARD_ATTEMPTS = 8
@@ -99,9 +99,7 @@ def write_table(results: Path) -> dict[str, list[str | None]]:
             gradient = line["backward"]
             table[line["op"]] = [
                 line["forward"],
-                None
-                if gradient is None
-                else gradient.replace("it has", "that has").replace("its lowering", "its lowering"),
+                None if gradient is None else gradient.replace("it has", "that has"),
             ]
     head = {
         "format": FORMAT,
@@ -110,7 +108,7 @@ def write_table(results: Path) -> dict[str, list[str | None]]:
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
             "torch": version("torch"),
             "torch-mlir": version("torch-mlir"),
-            "fingerprint": fingerprint(),
+            "sources": sources(),
         },
     }
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in table.items())

@@ -335,13 +335,23 @@ def test_steps_of_fake_tensors_break_nothing(monkeypatch: pytest.MonkeyPatch) ->
         assert function(torch.ones(rows, 2, device="neuron")).tolist() == [rows, rows]
 
 
-def test_the_shipped_table_is_read_where_its_fingerprint_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_table_is_read_where_its_versions_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     document = table.read()
     assert document["ops"]["aten::add.Tensor"] == [None, None]
+    made = document["metadata"]
+    others = ({"torch": "0.1"}, {"torch-mlir": "20000101"}, {"torch": made["torch"].partition("+")[0] + "+other"})
     try:
-        for fingerprint, rows in ((document["metadata"]["fingerprint"], len(document["ops"])), ("other versions", 0)):
-            monkeypatch.setattr(table, "fingerprint", lambda fingerprint=fingerprint: fingerprint)
+        for changed, rows in zip(({}, *others), (len(document["ops"]), 0, 0, len(document["ops"])), strict=True):
+            versioned = {**document, "metadata": {**made, **changed}}
+            monkeypatch.setattr(table, "read", lambda versioned=versioned: versioned)
             table.shipped.cache_clear()
             assert len(table.shipped()) == rows
     finally:
         table.shipped.cache_clear()
+
+
+def test_the_shipped_table_was_made_with_these_sources() -> None:
+    assert table.read()["metadata"]["sources"] == table.sources(), (
+        "passes, decompositions or the lowering have changed since the table was made: run "
+        "`python -m tools.op_statuses record` and `python -m tools.lowering_support`"
+    )

@@ -1,14 +1,15 @@
 """The table of operators that lower, made for one set of versions and shipped with this package.
 
 ``python -m tools.lowering_support`` makes it: every call that PyTorch's own samples make is traced and lowered, by
-itself, forward and backward. It is believed where the fingerprint says that nothing has changed since: the versions of
-PyTorch and torch-mlir, and this package's own passes and decompositions. Elsewhere, and for operators that are not in
-it, a graph is lowered and what failed is remembered (``learned``).
+itself, forward and backward. It is believed where PyTorch and torch-mlir have the versions that it was made with. That
+it was made with this package's passes and decompositions is for a test to see, not for every program: an outdated row
+breaks a graph where none need be broken, or lets a call through that is then found out. Elsewhere, and for operators
+that are not in it, a graph is lowered and what failed is remembered (``learned``).
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -17,10 +18,14 @@ from types import MappingProxyType
 from typing import Any
 
 SHIPPED = Path(__file__).with_name("table.json")
-FORMAT = 1
+FORMAT = 2
 _PACKAGE = Path(__file__).parents[1]
-_DECIDING = ("decompositions", "lowering", "passes", "worker")
-"""Folders of this package that decide what lowers."""
+_DECIDING = (
+    "decompositions", "lowering", "passes", "worker", "documented_ops.py", "ops.py", "structured_ops.py",
+)  # fmt: skip
+"""What decides what lowers, of this package."""
+_RUNNING = frozenset({"__main__.py", "child.py", "client.py", "pool.py", "protocol.py"})
+"""Modules of the worker that run it, and decide nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +41,35 @@ class Support:
 def fingerprint() -> str:
     """Return what stands for everything in this installation, except plugins, that decides what lowers."""
     digest = hashlib.sha256(f"{version('torch')}\0{version('torch-mlir')}\0{FORMAT}".encode())
-    for folder in _DECIDING:
-        for path in sorted((_PACKAGE / folder).rglob("*.py")):
-            digest.update(f"\0{path.relative_to(_PACKAGE)}\0".encode())
-            digest.update(path.read_bytes())
+    for name, content in _sources():
+        digest.update(f"\0{name}\0".encode() + content)
     return digest.hexdigest()
+
+
+def sources() -> str:
+    """Return a digest of the sources that decide what lowers; comments and empty lines do not count."""
+    digest = hashlib.sha256()
+    for name, content in _sources():
+        lines = (line for line in content.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
+        digest.update(f"\0{name}\0".encode() + b"\n".join(lines))
+    return digest.hexdigest()
+
+
+def _sources() -> Iterator[tuple[str, bytes]]:
+    for name in _DECIDING:
+        path = _PACKAGE / name
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
+            if path.name != "worker" or file.name not in _RUNNING:
+                yield str(file.relative_to(_PACKAGE)), file.read_bytes()
 
 
 @cache
 def shipped() -> Mapping[str, Support]:
-    """Return the table by the dispatcher's names (``aten::add.Tensor``); empty where it was made for another state."""
+    """Return the table by the dispatcher's names (``aten::add.Tensor``); empty where it was made for other versions."""
     document = read()
-    if document["format"] != FORMAT or document["metadata"]["fingerprint"] != fingerprint():
+    made = document["metadata"]
+    here = (FORMAT, version("torch").partition("+")[0], version("torch-mlir"))
+    if (document["format"], made["torch"].partition("+")[0], made["torch-mlir"]) != here:
         return MappingProxyType({})
     return MappingProxyType({name: Support(*row) for name, row in document["ops"].items()})
 
