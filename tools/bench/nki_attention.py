@@ -2,14 +2,18 @@
 
     python -m tools.bench.nki_attention [--heads 8] [--queries 2048] [--depth 128]
 
-One thread, seconds of processor time, the least of the repeats. *tiles* is the work of the kernel's tiles without its
-instructions: per 128 queries two products, a maximum and an exponential. *instructions* is every instruction of the
-kernel as one call of torch, *NumPy* as one call of NumPy that makes its operands float32 and its result the type.
+One thread, seconds of processor time, the least of the repeats, in which the ways take turns. *tiles* is the work of
+the kernel's tiles without its instructions: per 128 queries two products, a maximum and an exponential. *instructions*
+is every instruction of the kernel as one call of torch, *NumPy* as one call of NumPy that makes its operands float32
+and its result the type.
 """
 
 import argparse
+import os
 import time
 from collections.abc import Callable
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy reads it once, when it is imported
 
 import ml_dtypes
 import numpy as np
@@ -106,12 +110,13 @@ def interpreted(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: fl
     return out
 
 
-def _timed(function: Callable[[], object], repeats: int) -> float:
-    best = float("inf")
+def _timed(functions: list[Callable[[], torch.Tensor]], repeats: int) -> list[float]:
+    best = [float("inf")] * len(functions)
     for _ in range(repeats):
-        start = time.process_time()
-        function()
-        best = min(best, time.process_time() - start)
+        for i, function in enumerate(functions):
+            start = time.process_time()
+            function()
+            best[i] = min(best[i], time.process_time() - start)
     return best
 
 
@@ -135,7 +140,7 @@ def _measure(given: list[torch.Tensor], scale: float, repeats: int) -> list[floa
     for name, way in zip(_WAYS, ways, strict=True):
         difference = (way().float() - expected).abs().max().item()
         assert difference < (1e-5 if given[0].dtype is torch.float32 else 1e-2), (name, difference)
-    return [_timed(way, repeats) for way in ways]
+    return _timed(ways, repeats)
 
 
 def main() -> None:
@@ -144,7 +149,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--queries", type=int, default=2048)
     parser.add_argument("--depth", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -97,6 +97,46 @@ def test_activation(op: str, kind: str, to: str, shape: Any, scale: Any, bias: A
     assert (error <= tolerance * np.maximum(np.abs(expected), 0.3)).all(), error.max()
 
 
+@pytest.mark.parametrize("kind", [*FLOATS, "float8_e4m3fn"])
+def test_a_bias_of_any_type(kind: str) -> None:
+    x, bias = data((4, 6), "float32", 1), data((4, 1), kind, 2)
+
+    def body(dst: Any, tile: Any, column: Any) -> None:
+        nisa.activation(dst, nl.copy, tile, bias=column)
+
+    got = execute(body, x, bias, out=((4, 6), "float32"), target="trn3")
+    assert_same(got, rounded(wide(x) + wide(bias), "float32"))
+
+
+def test_operands_may_be_parts_of_the_tensor_that_is_written() -> None:
+    x = data((4, 6), "float32", 3)
+    want = np.exp(wide(x) * 0.5 + wide(x[:, :1]))
+
+    def one(dst: Any, tile: Any) -> None:
+        nisa.activation_reduce(tile, nl.exp, tile, nl.add, dst[:, 6:7], bias=tile[:, 0:1], scale=0.5)
+        nisa.tensor_copy(dst[:, 0:6], tile)
+
+    assert_close(execute(one, x, out=((4, 7), "float32")), rounded(np.c_[want, want.sum(1)], "float32"))
+
+    def whole(dst: Any, tile: Any) -> None:
+        nisa.activation_reduce(dst[:, 0:6], nl.exp, tile, nl.add, dst[:, 6:7], bias=tile[:, 0:1], scale=0.5)
+
+    assert_close(execute(whole, x, out=((4, 7), "float32")), rounded(np.c_[want, want.sum(1)], "float32"))
+
+    def scaled(dst: Any, tile: Any) -> None:
+        nisa.tensor_scalar(tile, tile, nl.multiply, tile[:, 0:1])
+        nisa.tensor_copy(dst, tile)
+
+    assert_same(execute(scaled, x, out=((4, 6), "float32")), rounded(wide(x) * wide(x[:, :1]), "float32"))
+
+    def column(dst: Any, tile: Any) -> None:
+        nisa.activation(tile[:, 0:1], nl.copy, tile[:, 1:2], bias=tile[:, 0:1], scale=3.0)
+        nisa.tensor_copy(dst, tile[:, 0:1])
+
+    tripled = wide(rounded(wide(x[:, 1:2]) * 3, "float32"))
+    assert_same(execute(column, x, out=((4, 1), "float32")), rounded(tripled + wide(x[:, :1]), "float32"))
+
+
 def test_the_engines_sine_has_no_range_reduction_and_nl_sin_has() -> None:
     x = np.array([[9.0, -9.0, 1.0]], np.float32)
     got = execute(lambda dst, tile: nisa.activation(dst, nl.sin, tile), x, out=((1, 3), "float32"))

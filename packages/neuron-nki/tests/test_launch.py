@@ -146,6 +146,26 @@ def test_fresh_memory_is_poisoned() -> None:
     simulate(forgets, poison=False)(torch.ones(2, 2))
 
 
+@pytest.mark.parametrize("columns", [64, 60])
+def test_what_is_written_in_part_is_poisoned_elsewhere(columns: int) -> None:
+    @jit
+    def forgets(x: Any) -> Any:
+        out = nl.ndarray((3, *x.shape), x.dtype, nl.shared_hbm)
+        for turn, written in enumerate((8, 24, 0)):
+            tile = nl.ndarray(x.shape, x.dtype)  # over the bytes of the one before
+            for first in range(0, written, 8):
+                nisa.dma_copy(tile[:, nl.ds(first, 8)], x[:, nl.ds(first, 8)])
+            nisa.dma_copy(out[turn], tile)
+        return out
+
+    x = torch.arange(4.0 * columns).reshape(4, columns)
+    for given, is_fresh in ((x, torch.isnan), (x.int(), lambda y: y == 0x5A5A5A5A), (x.half(), torch.isnan)):
+        got = simulate(forgets, verify="off")(given)
+        for turn, written in enumerate((8, 24, 0)):
+            assert torch.equal(got[turn, :, :written], given[:, :written])
+            assert is_fresh(got[turn, :, written:]).all()
+
+
 # Cores ----------------------------------------------------------------------------------------------------------------
 
 

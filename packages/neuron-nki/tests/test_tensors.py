@@ -192,6 +192,19 @@ ON_CHIP = [
 ]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: x.ap([[48, 2], [1, 49]]),
+        lambda x: x.ap([[48, 2], [1, 8]], 36, scalar_offset=nisa.register_alloc(1), indirect_dim=1),
+    ],
+)
+def test_a_pattern_stays_within_the_partition(make: Any) -> None:
+    with pytest.raises(NkiValidationError, match="of a partition of 48") as caught:
+        viewed(make, buffer=nl.sbuf)
+    assert caught.value.rule == "index-bounds"
+
+
 @pytest.mark.parametrize("number", range(len(ON_CHIP)))
 def test_the_partition_of_a_tensor_on_chip_stays(number: int) -> None:
     with pytest.raises(NkiValidationError) as caught:

@@ -71,7 +71,8 @@ class Buffer(StrEnum):
     hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
-    @property
-    def on_chip(self) -> bool:
-        """Whether dimension 0 is the partition."""
-        return self is Buffer.sbuf or self is Buffer.psum
+    on_chip: bool
+    """Whether dimension 0 is the partition."""
+
+    def __init__(self, spelling: str) -> None:
+        self.on_chip = spelling in ("sbuf", "psum")

@@ -21,7 +21,7 @@ from torch_neuronx_nki.trace import Access, Dependency, DmaTransfer, Instruction
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """A checked instruction, ready to run on operands of the signature that was checked."""
+    """A checked instruction, ready to run on operands of the layouts that were checked."""
 
     run: Callable[..., Any]
     """Takes the operands: torch tensors over the memory, numbers and None."""
@@ -33,6 +33,8 @@ class Plan:
     dma: Callable[..., DmaTransfer] | None = None
     updates: tuple[str, ...] = ()
     """Operands that are read and written."""
+    overwrites: bool = False
+    """Whether ``run`` writes every element of the first operand and reads none of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,7 +97,7 @@ class NkiInstruction:
 def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (), name: str | None = None) -> Any:
     """Execute an instruction on the core that runs: operands are tensors, numbers or None; parameters are hashable."""
     core = current_core()
-    key = (op, parameters, *[x.signature if type(x) is NkiTensor else type(x) for x in operands])
+    key = (op, parameters, *[x.layout if type(x) is NkiTensor else type(x) for x in operands])
     plan = core.plans.get(key)
     if plan is None:
         plan = core.keep(key, _prepare(core, op, operands, parameters))
@@ -108,13 +110,13 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
             first = operands[0]
             memory = first.memory
             data: list[Any] = []
-            for x in operands:
+            for x in operands[1:]:
                 if type(x) is NkiTensor:
                     values = x.data
                     if (
-                        x is not first
-                        and x.memory is memory
-                        and (x.offset != first.offset or x.strides != first.strides)
+                        x.memory is memory
+                        and (x.offset != first.offset or x.layout is not first.layout)
+                        and op.operands[len(data) + 1][1] is Access.READ
                     ):
                         values = values.clone()  # an input that the result may overlap is read first
                     data.append(values)
@@ -122,7 +124,7 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
                     data.append(x.value)
                 else:
                     data.append(x)
-            plan.run(*data)
+            plan.run(first.target if plan.overwrites else first.data, *data)
             if memory.buffer is Buffer.psum:
                 memory.written_otherwise = True
     index = core.issued
@@ -211,8 +213,10 @@ def _indirectly(op: Opcode, plan: Plan) -> Plan:
 def _columns(x: NkiTensor, offsets: ColumnOffsets) -> tuple[torch.Tensor, torch.Tensor]:
     memory = x.memory
     assert memory.flat is not None
+    if memory.unwritten is not None:
+        memory.poison()
     whole = torch.as_strided(
-        memory.flat_as(x.codec.carrier), (x.shape[0], memory.row), (memory.row, 1), x.partition * memory.row
+        memory.flat_as(x.codec.carrier), (x.shape[0], memory.row), (memory.pitch, 1), x.partition * memory.pitch
     )
     index = offsets.index.data.long().reshape(offsets.index.shape[0], -1)
     rows = []

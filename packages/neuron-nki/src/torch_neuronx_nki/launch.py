@@ -20,7 +20,7 @@ from torch_neuronx_nki import dtypes, tensors, trace
 from torch_neuronx_nki.dtypes import Codec, Dtype, as_dtype, codec
 from torch_neuronx_nki.engines import Buffer
 from torch_neuronx_nki.errors import NkiLaunchError, NkiValidationError
-from torch_neuronx_nki.machine import Core, Launch, Memory, maybe_core, set_core, violation
+from torch_neuronx_nki.machine import Core, Launch, Memory, maybe_core, row_of, set_core, violation
 from torch_neuronx_nki.options import Options
 from torch_neuronx_nki.tensors import NkiTensor
 from torch_neuronx_nki.verifier import verifier
@@ -181,14 +181,9 @@ class _Binding:
         if tensor is not None:
             reach = 1 + sum(stride * (size - 1) for stride, size in zip(strides, shape, strict=True) if size)
             flat = torch.as_strided(tensor, (max(reach, 0),), (1,))
+        row = row_of(shape)
         memory = Memory(
-            id=next(self.launch.ids),
-            name="",
-            buffer=Buffer.shared_hbm,
-            codec=how,
-            shape=shape or (1,),
-            flat=flat,
-            origin=value,
+            next(self.launch.ids), "", Buffer.shared_hbm, how, shape or (1,), row, row, flat=flat, origin=value
         )
         memory.is_dense = tensor is None or tensor.is_contiguous()
         if self.core.observed:

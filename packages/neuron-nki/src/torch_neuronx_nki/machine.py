@@ -21,29 +21,98 @@ from torch_neuronx_nki.trace import Allocation, Event, Observer
 
 if TYPE_CHECKING:
     from torch_neuronx_nki.issue import Plan
+    from torch_neuronx_nki.tensors import Layout
     from torch_neuronx_nki.verifier.verifier import CoreVerifier
 
 _MAX_PLANS = 20_000
 _POISON = 0x5A
+_NONE = type(None)
+_MAX_SPARE = 4
+"""Dropped tensors of one shape whose bytes are kept for the next: loops make the same tiles again and again."""
+_CACHE_LINE = 64
+_LONG_ROW = 256
+"""Bytes of a partition, and multiples of it, from which partitions are set apart."""
+
+
+def row_of(shape: tuple[int, ...]) -> int:
+    """Return the elements below dimension 0."""
+    row = 1
+    for size in shape[1:]:
+        row *= size
+    return row
+
+
+def _pitch(row: int, how: Codec) -> int:
+    """Return the elements from one partition to the next of a tensor on chip, in the memory of this machine.
+
+    Rows whose size is a power of two would all be in the same few sets of a processor's cache, which makes transposes
+    and products of their columns several times slower: such rows are a cache line apart.
+    """
+    nbytes = row * how.carrier.itemsize
+    return row if nbytes < _LONG_ROW or nbytes % _LONG_ROW else row + _CACHE_LINE // how.carrier.itemsize
+
+
+class Bytes:
+    """The bytes of a tensor on chip, and the torch tensors that have been made of them."""
+
+    __slots__ = ("flat", "flats", "located")
+
+    def __init__(self, flat: torch.Tensor) -> None:
+        self.flat = flat
+        self.flats: dict[torch.dtype, torch.Tensor] = {}
+        """By type: the same bytes."""
+        self.located: dict[Any, torch.Tensor] = {}
+        """By layout and offset: the elements of a view."""
+
+
+class Room:
+    """What tensors on chip of one shape and type take, and the bytes of those that the kernel has dropped."""
+
+    __slots__ = ("codec", "layout", "pitch", "row", "shape", "spare")
+
+    def __init__(self, shape: tuple[int, ...], how: Codec) -> None:
+        self.shape = shape
+        self.codec = how
+        self.row = row_of(shape)
+        """Elements per partition."""
+        self.pitch = _pitch(self.row, how)
+        """Elements from one partition to the next in the memory of this machine."""
+        self.spare: list[Bytes] = []
+        self.layout: Layout | None = None
+        """That of all of such a tensor, once there has been one."""
+
+    def take(self) -> Bytes:
+        """Return bytes for a new tensor: those of a dropped one, if there are any."""
+        if self.spare:
+            return self.spare.pop()
+        return Bytes(torch.empty(self.shape[0] * self.pitch, dtype=self.codec.carrier))
+
+    def give(self, held: Bytes, *, most: int = _MAX_SPARE) -> None:
+        """Keep the bytes of a dropped tensor for the next one, if there are not ``most`` already."""
+        if len(self.spare) < most:
+            self.spare.append(held)
 
 
 class Memory:
     """One allocation: where a tensor's elements are. Views share it."""
 
     __slots__ = (
-        "address", "buffer", "codec", "flat", "flats", "id", "is_argument", "is_dense", "matmul_regions", "name",
-        "origin", "row", "shape", "watched", "written_otherwise",
+        "address", "base", "buffer", "bytes", "codec", "flat", "flats", "id", "is_argument", "is_dense",
+        "matmul_regions", "name", "origin", "pitch", "room", "row", "shape", "unwritten", "watched",
+        "written_otherwise",
     )  # fmt: skip
 
     def __init__(
         self,
-        *,
         id: int,
         name: str,
         buffer: Buffer,
         codec: Codec,
         shape: tuple[int, ...],
-        flat: torch.Tensor | None,
+        row: int,
+        pitch: int,
+        *,
+        flat: torch.Tensor | None = None,
         address: tuple[int, int] | None = None,
         origin: Any = None,
     ) -> None:
@@ -54,6 +123,7 @@ class Memory:
         self.shape = shape
         self.flat = flat
         """One-dimensional torch tensor of ``codec.carrier``; None where only shapes are followed."""
+        self.base = 0 if flat is None else flat.storage_offset()
         self.flats: dict[torch.dtype, torch.Tensor] = {}
         self.address = address
         self.origin = origin
@@ -61,17 +131,37 @@ class Memory:
         self.is_argument = origin is not None
         self.is_dense = True
         """Whether the elements of ``shape`` are adjacent, as those of a sliced argument are not."""
-        row = 1
-        for size in shape[1:]:
-            row *= size
         self.row = row
-        """Elements per partition (on chip)."""
-        self.matmul_regions: dict[Any, bool] = {}
+        """Elements per partition on chip; elsewhere, below dimension 0."""
+        self.pitch = pitch
+        """Elements of ``flat`` from one partition to the next (on chip); those past ``row`` are nobody's."""
+        self.unwritten: int | None = None
+        """On chip: elements of each partition from this one on are neither written nor poisoned; None: there are none.
+
+        A tensor is poisoned when it is first used, unless instructions write it in full before, from the first element
+        to the last: that nobody can read.
+        """
+        self.room: Room | None = None
+        """Where its bytes go when the kernel drops it; None: a tensor that others may hold."""
+        self.bytes: Bytes | None = None
+        self.matmul_regions: dict[Any, Any] = {}
         """PSUM: the views that matmuls have written."""
         self.written_otherwise = False
         """PSUM: whether another instruction has written here."""
         self.watched: Any = None
         """What the verifier knows of it."""
+
+    def occupy(self, room: Room, poison: bool) -> None:
+        """Take the bytes of a tensor on chip. ``poison`` says whether they show that nothing has been written."""
+        self.room = room
+        held = self.bytes = room.take()
+        self.flat, self.flats = held.flat, held.flats
+        if poison:
+            self.unwritten = 0
+
+    def __del__(self) -> None:
+        if self.room is not None and self.bytes is not None:
+            self.room.give(self.bytes)
 
     def flat_as(self, carrier: torch.dtype) -> torch.Tensor:
         """Return the bytes as one-dimensional tensor of ``carrier``."""
@@ -80,6 +170,33 @@ class Memory:
             assert self.flat is not None
             flat = self.flats[carrier] = self.flat.view(carrier)
         return flat
+
+    def write(self, layout: "Layout", offset: int, how: Codec) -> None:
+        """Note that an instruction writes all of a view and reads nothing of it."""
+        run, first = layout.run, self.unwritten
+        assert first is not None
+        plain = run and layout.shape[0] == self.shape[0] and how is self.codec and layout.indirection is _NONE
+        if not plain or offset > first:
+            self.poison()
+        elif offset + run > first:
+            self.unwritten = offset + run if offset + run < self.row else None
+
+    def poison(self) -> None:
+        """Fill what has not been written with what shows that it has not: NaN, or an odd pattern in integers."""
+        first, self.unwritten = self.unwritten, None
+        assert first is not None
+        assert self.flat is not None
+        count, value = 1, float("nan")
+        flat, dtype = self.flat, self.codec.dtype
+        if dtype.kind is not Kind.FLOAT:
+            count, value, flat = self.codec.carrier.itemsize, _POISON, self.flat_as(torch.uint8)
+        elif not self.codec.carrier.is_floating_point:
+            value = 0x7F  # NaN of float8_e4m3
+        elif not first:
+            flat.fill_(value)
+            return
+        shape = (self.shape[0], (self.row - first) * count)
+        torch.as_strided(flat, shape, (self.pitch * count, 1), first * count).fill_(value)
 
 
 class Launch:
@@ -99,6 +216,8 @@ class Launch:
         self.shared: list[Memory] = []
         """The tensors of ``nl.shared_hbm`` in the order in which the first core made them."""
         self.plans: dict[Any, Plan] = plans_for(options)
+        self.rooms: dict[Any, Room] = {}
+        """By shape, type and memory: what tensors on chip take."""
         self.meetings: dict[Any, int] = {}
 
     def tell(self, event: Event) -> None:
@@ -147,26 +266,55 @@ class Core:
 
         Raises :class:`NkiValidationError` for a shape or a place that the buffer does not have.
         """
-        shape = self._checked_shape(shape, buffer)
-        how = codec(dtype, precise=self.options.precise or not buffer.on_chip, saturate=self.options.saturate_fp8)
+        if not buffer.on_chip:
+            return self._allocate_hbm(shape, dtype, buffer, name, address)
+        room = self._room(shape, dtype, buffer)
         if address is not None:
-            self._check_address(shape, dtype, buffer, address)
-        if buffer is Buffer.shared_hbm:
-            return self._allocate_shared(shape, how, name)
+            self._check_address(room.shape, dtype, buffer, address)
         memory = Memory(
-            id=next(self.launch.ids),
-            name=name,
-            buffer=buffer,
-            codec=how,
-            shape=shape,
-            flat=self._fresh(shape, how),
-            address=address,
+            next(self.launch.ids), name, buffer, room.codec, room.shape, room.row, room.pitch, address=address
         )
+        if self.computes:
+            memory.occupy(room, self.options.poison)
         if self.verifier is not None:
             self.verifier.allocated(memory)
         if self.observed:
             self.tell_allocation(memory, self.index)
         return memory
+
+    def _room(self, shape: Any, dtype: Dtype, buffer: Buffer) -> Room:
+        known, key = self.launch.rooms, (shape, dtype, buffer)
+        try:
+            made = known.get(key)
+        except TypeError:  # a list
+            made = None
+        if made is None:
+            sizes = self._checked_shape(shape, buffer)
+            how = codec(dtype, precise=self.options.precise, saturate=self.options.saturate_fp8)
+            made = Room(sizes, how)
+            if type(shape) is tuple and all(type(size) is int for size in shape):
+                known[key] = made
+        return made
+
+    def _allocate_hbm(
+        self, shape: Any, dtype: Dtype, buffer: Buffer, name: str, address: tuple[int, int] | None
+    ) -> Memory:
+        shape = self._checked_shape(shape, buffer)
+        how = codec(dtype, saturate=self.options.saturate_fp8)
+        if address is not None:
+            self._check_address(shape, dtype, buffer, address)
+        if buffer is Buffer.shared_hbm:
+            return self._allocate_shared(shape, how, name)
+        memory = self._hbm(shape, how, buffer, name)
+        if self.verifier is not None:
+            self.verifier.allocated(memory)
+        if self.observed:
+            self.tell_allocation(memory, self.index)
+        return memory
+
+    def _hbm(self, shape: tuple[int, ...], how: Codec, buffer: Buffer, name: str) -> Memory:
+        row = row_of(shape)
+        return Memory(next(self.launch.ids), name, buffer, how, shape, row, row, flat=self._fresh(shape, how))
 
     def _allocate_shared(self, shape: tuple[int, ...], how: Codec, name: str) -> Memory:
         place = self.shared_count
@@ -184,14 +332,7 @@ class Core:
                     advice="Make the same tensors in the same order on every core, or use nl.private_hbm.",
                 )
             return memory
-        memory = Memory(
-            id=next(self.launch.ids),
-            name=name,
-            buffer=Buffer.shared_hbm,
-            codec=how,
-            shape=shape,
-            flat=self._fresh(shape, how),
-        )
+        memory = self._hbm(shape, how, Buffer.shared_hbm, name)
         shared.append(memory)
         if self.verifier is not None:
             self.verifier.allocated(memory)

@@ -2,20 +2,40 @@
 
 import sys
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from torch_neuronx_nki.trace import SourceLocation
 
 _PACKAGE = str(Path(__file__).parent)
 _KERNELS = str(Path(__file__).parent / "kernels")
+_MAX_KNOWN = 10_000
+
+_is_kernel: dict[CodeType, bool] = {}
+_lines: dict[tuple[CodeType, int], SourceLocation] = {}
 
 
 def kernel_line() -> SourceLocation | None:
     """Return the innermost line on the stack that is not this package's own, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) or file.startswith(_KERNELS):
-            return SourceLocation(file, frame.f_lineno, frame.f_code.co_qualname)
+        code = frame.f_code
+        known = _is_kernel.get(code)
+        if known is None:
+            if len(_is_kernel) >= _MAX_KNOWN:
+                _is_kernel.clear()
+            file = code.co_filename
+            known = _is_kernel[code] = not file.startswith(_PACKAGE) or file.startswith(_KERNELS)
+        if known:
+            return _line(code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def _line(code: CodeType, number: int) -> SourceLocation:
+    place = (code, number)
+    made = _lines.get(place)
+    if made is None:
+        if len(_lines) >= _MAX_KNOWN:
+            _lines.clear()
+        made = _lines[place] = SourceLocation(code.co_filename, number, code.co_qualname)
+    return made

@@ -61,7 +61,79 @@ Indirection = ScalarOffset | RowOffsets | ColumnOffsets
 
 
 _MAX_VIEWS = 256
-"""Views that a tensor remembers: kernels slice the same tiles again and again."""
+"""Views that a tensor, and a layout, remembers: kernels slice the same tiles again and again."""
+_MAX_LAYOUTS = 50_000
+
+
+class Layout:
+    """What checks and executors of instructions may depend on: all of a view but its memory and where it is in there.
+
+    Equal layouts are one object, so that they compare by identity.
+    """
+
+    __slots__ = (
+        "buffer", "codec", "high", "indirection", "low", "partition", "physical", "run", "shape", "shift", "strides",
+        "views",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        codec: Codec,
+        buffer: Buffer,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        partition: int,
+        indirection: type,
+        row: int,
+        pitch: int,
+    ) -> None:
+        self.codec = codec
+        self.buffer = buffer
+        self.shape = shape
+        self.strides = strides
+        self.partition = partition
+        """First partition that it touches, within its allocation."""
+        self.indirection = indirection
+        self.physical = strides if pitch == row else (strides[0] // row * pitch, *strides[1:])
+        """Strides in the memory of this machine."""
+        self.shift = partition * (pitch - row)
+        """What that memory adds to the offset."""
+        self.low = self.high = 0
+        """The elements of a partition that it touches are between these, from its first one: both included."""
+        adjacent = 1
+        for size, stride in zip(shape[:0:-1], strides[:0:-1], strict=True):
+            if size != 1:
+                if stride < 0:
+                    self.low += stride * (size - 1)
+                else:
+                    self.high += stride * (size - 1)
+                adjacent = adjacent * size if stride == adjacent else 0
+        self.run = adjacent
+        """Elements of a partition, if they are adjacent and in order; else 0."""
+        self.views: dict[Any, tuple[Layout, int]] = {}
+        """By index: the layout of the view that it takes, and how much it adds to the offset."""
+
+
+_layouts: dict[Any, Layout] = {}
+
+
+def _layout(
+    memory: Memory, how: Codec, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, indirection: type
+) -> Layout:
+    partition = row = pitch = 0
+    if memory.buffer.on_chip:
+        row, pitch = memory.row, memory.pitch
+        if how is not memory.codec:
+            own, theirs = how.dtype.itemsize, memory.codec.dtype.itemsize
+            row, pitch = row * theirs // own, pitch * theirs // own
+        partition = offset // row
+    key = (how, memory.buffer, shape, strides, partition, indirection, row, pitch)
+    made = _layouts.get(key)
+    if made is None:
+        if len(_layouts) >= _MAX_LAYOUTS:
+            _layouts.clear()
+        made = _layouts[key] = Layout(*key)
+    return made
 
 
 class NkiTensor:
@@ -72,10 +144,10 @@ class NkiTensor:
         "_views",
         "codec",
         "indirection",
+        "layout",
         "memory",
         "offset",
         "shape",
-        "signature",
         "strides",
         "traced",
     )
@@ -83,30 +155,22 @@ class NkiTensor:
     def __init__(
         self,
         memory: Memory,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
+        layout: Layout,
         offset: int,
-        how: Codec,
         indirection: Indirection | None = None,
         traced: bool = False,
     ) -> None:
         self.memory = memory
-        self.shape = shape
-        self.strides = strides
+        self.layout = layout
+        self.shape = layout.shape
+        self.strides = layout.strides
         self.offset = offset
-        self.codec = how
+        self.codec = layout.codec
         self.indirection = indirection
         self.traced = traced
         """Whether a register chose the elements."""
         self._data: torch.Tensor | None = None
         self._views: dict[Any, NkiTensor] | None = None
-        buffer = memory.buffer
-        on_chip = buffer is Buffer.sbuf or buffer is Buffer.psum
-        # what checks and executors may depend on, and nothing else: the key of checked instructions
-        row = memory.row
-        if how is not memory.codec:
-            row = row * memory.codec.dtype.itemsize // how.dtype.itemsize
-        self.signature = (how, buffer, shape, strides, offset // row if on_chip else 0, type(indirection))
 
     # What it is -------------------------------------------------------------------------------------------------------
 
@@ -146,31 +210,62 @@ class NkiTensor:
     @property
     def partition(self) -> int:
         """First partition that it touches, within its allocation."""
-        return self.signature[4]
+        return self.layout.partition
 
     @property
     def data(self) -> torch.Tensor:
-        """The elements as a torch tensor of ``codec.carrier``: the memory itself."""
+        """The elements as a torch tensor of ``codec.carrier``: the memory itself, while the kernel keeps the tensor."""
         data = self._data
         if data is None:
-            memory = self.memory
-            flat = memory.flat if memory.codec.carrier is self.codec.carrier else memory.flat_as(self.codec.carrier)
-            assert flat is not None
-            if self.indirection is None:
-                start = flat.storage_offset() + self.offset
-                data = self._data = torch.as_strided(flat, self.shape, self.strides, start)
-            elif type(self.indirection) is ScalarOffset:
-                start = flat.storage_offset() + self.offset + self._resolved()
-                data = torch.as_strided(flat, self.shape, self.strides, start)
-            else:
-                raise violation(
-                    "dma-indirect",
-                    "A view with one index per partition is used where a plain one is expected",
-                    limit="dma_copy, dma_compute and dma_transpose",
-                    actual=type(self.indirection).__name__,
-                    advice="Gather into a tile of SBUF with nisa.dma_copy first.",
-                )
+            if self.memory.unwritten is not None:
+                self.memory.poison()
+            data = self._located()
         return data
+
+    @property
+    def target(self) -> torch.Tensor:
+        """As ``data``, for an instruction that writes all of it and reads nothing of it."""
+        memory = self.memory
+        if memory.unwritten is not None:
+            memory.write(self.layout, self.offset, self.codec)
+        data = self._data
+        return self._located() if data is None else data
+
+    def _located(self) -> torch.Tensor:
+        memory, layout, held = self.memory, self.layout, self.memory.bytes
+        if held is not None and self.indirection is None:
+            found = held.located.get((layout, self.offset))
+            if found is not None:
+                self._data = found
+                return found
+        flat, base = memory.flat, memory.base
+        if memory.codec.carrier is not layout.codec.carrier:
+            flat = memory.flat_as(layout.codec.carrier)
+            base = flat.storage_offset()
+        assert flat is not None
+        if self.indirection is None:
+            start = base + self.offset + layout.shift
+            data = self._data = torch.as_strided(flat, layout.shape, layout.physical, start)
+            if held is not None:
+                if len(held.located) >= _MAX_VIEWS:
+                    held.located.clear()
+                held.located[layout, self.offset] = data
+            return data
+        if type(self.indirection) is not ScalarOffset:
+            raise violation(
+                "dma-indirect",
+                "A view with one index per partition is used where a plain one is expected",
+                limit="dma_copy, dma_compute and dma_transpose",
+                actual=type(self.indirection).__name__,
+                advice="Gather into a tile of SBUF with nisa.dma_copy first.",
+            )
+        moved = self.offset + self._resolved()
+        if memory.buffer.on_chip:
+            row = memory.row * memory.codec.dtype.itemsize // self.codec.dtype.itemsize
+            gap = (memory.pitch - memory.row) * memory.codec.dtype.itemsize // self.codec.dtype.itemsize
+            self._within_partition(moved % row, self.strides, self.shape, row)
+            moved += moved // row * gap
+        return torch.as_strided(flat, layout.shape, layout.physical, base + moved)
 
     def _resolved(self) -> int:
         offset = self.indirection
@@ -234,11 +329,22 @@ class NkiTensor:
         if views is None:
             views = self._views = {}
         else:
-            view = views.get(key)
-            if view is not None:
+            found = views.get(key)
+            if found is not None:
+                return found
+        known = self.layout.views.get(key)
+        if known is not None:
+            layout, distance = known
+            view = NkiTensor(self.memory, layout, self.offset + distance, self.indirection, self.traced)
+        else:
+            view = self._indexed(index)
+            if view.traced:
                 return view
-        view = self._indexed(index)
-        if not view.traced:
+            layouts = self.layout.views
+            if len(layouts) >= _MAX_VIEWS:
+                layouts.clear()
+            layouts[key] = (view.layout, view.offset - self.offset)
+        if not self.traced:
             if len(views) >= _MAX_VIEWS:
                 views.clear()
             views[key] = view
@@ -312,7 +418,7 @@ class NkiTensor:
         if on_chip and len(sizes) == 1:
             sizes.append(1)
             steps.append(1)
-        return NkiTensor(self.memory, tuple(sizes), tuple(steps), offset, self.codec, self.indirection, traced)
+        return view_of(self.memory, tuple(sizes), tuple(steps), offset, self.codec, self.indirection, traced)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError("A tensor of a kernel is not assigned to. Write it with an instruction, such as nisa.dma_copy.")
@@ -334,7 +440,7 @@ class NkiTensor:
         how: Codec | None = None,
         indirection: Indirection | None = None,
     ) -> "NkiTensor":
-        return NkiTensor(
+        return view_of(
             self.memory,
             tuple(shape),
             tuple(strides),
@@ -405,7 +511,22 @@ class NkiTensor:
                 actual=high,
                 advice="Strides and offset count elements of the whole allocation.",
             )
-        return NkiTensor(memory, shape, strides, start, target, indirection, self.traced)
+        if memory.buffer.on_chip:
+            self._within_partition(start % row, strides, shape, row)
+        return view_of(memory, shape, strides, start, target, indirection, self.traced)
+
+    @staticmethod
+    def _within_partition(first: int, strides: Sequence[int], shape: Sequence[int], row: int) -> None:
+        reach = [stride * (count - 1) for stride, count in zip(strides[1:], shape[1:], strict=True)]
+        low, high = first + sum(min(part, 0) for part in reach), first + sum(max(part, 0) for part in reach)
+        if low < 0 or high >= row:
+            raise violation(
+                "index-bounds",
+                f"An access pattern reaches elements {low} to {high} of a partition of {row}",
+                limit=row,
+                actual=high if high >= row else low,
+                advice="The first stride moves over partitions, the others stay within one.",
+            )
 
     @staticmethod
     def _rows(start: int, shape: Sequence[int], strides: Sequence[int], scale: int, total: int) -> int:
@@ -682,9 +803,28 @@ class NkiTensor:
 
 def whole(memory: Memory, strides: tuple[int, ...] | None = None) -> NkiTensor:
     """Return the view of all of ``memory``."""
-    if strides is None:
-        strides = contiguous_strides(memory.shape)
-    return NkiTensor(memory, memory.shape, strides, 0, memory.codec)
+    room = memory.room
+    if room is not None and room.layout is not None:
+        return NkiTensor(memory, room.layout, 0)
+    made = view_of(memory, memory.shape, strides or contiguous_strides(memory.shape), 0, memory.codec)
+    if room is not None:
+        room.layout = made.layout
+    return made
+
+
+def view_of(
+    memory: Memory,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    how: Codec,
+    indirection: Indirection | None = None,
+    traced: bool = False,
+) -> NkiTensor:
+    """Return the view of ``memory`` with these strides and offset, in elements of ``how``."""
+    return NkiTensor(
+        memory, _layout(memory, how, shape, strides, offset, type(indirection)), offset, indirection, traced
+    )
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:

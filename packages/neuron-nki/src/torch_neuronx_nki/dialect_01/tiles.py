@@ -15,7 +15,7 @@ from torch_neuronx_nki import isa, ops
 from torch_neuronx_nki.dtypes import Codec, Dtype, as_dtype
 from torch_neuronx_nki.engines import Buffer
 from torch_neuronx_nki.errors import NkiLaunchError
-from torch_neuronx_nki.machine import Memory, current_core
+from torch_neuronx_nki.machine import Memory, current_core, row_of
 from torch_neuronx_nki.ops import Operator
 from torch_neuronx_nki.tensors import DynamicSlice, NkiTensor, unknown_dtype, whole
 
@@ -235,9 +235,9 @@ def fresh(shape: Sequence[int], dtype: Any, buffer: Any = Buffer.sbuf, name: str
     order = (at, *(dim for dim in range(len(sizes)) if dim != at))
     laid_out = [sizes[dim] for dim in order]
     memory = current_core().allocate(laid_out if len(laid_out) > 1 else [*laid_out, 1], dtype_of(dtype), where, name)
-    assert memory.flat is not None
+    memory.room = None  # tiles hold its bytes, not it
     back = [order.index(dim) for dim in range(len(sizes))]
-    made = Tile(memory.flat.view(laid_out).permute(back), memory.codec, where)
+    made = Tile(whole(memory).data.view(laid_out).permute(back), memory.codec, where)
     if where is Buffer.psum:
         made.written = torch.zeros(laid_out, dtype=torch.bool).permute(back)
     return made
@@ -254,9 +254,8 @@ def on_chip(value: Any, buffer: Buffer | None = None) -> Any:
     shape = tuple(data.shape) if data.dim() > 1 else (*data.shape, 1)
     where = buffer or (value.buffer if value.buffer.on_chip else Buffer.sbuf)
     flat = data.reshape(-1).contiguous() if data.is_contiguous() else data.contiguous().reshape(-1)
-    memory = Memory(
-        id=next(current_core().launch.ids), name="", buffer=where, codec=value.codec, shape=shape, flat=flat.clone()
-    )
+    row = row_of(shape)
+    memory = Memory(next(current_core().launch.ids), "", where, value.codec, shape, row, row, flat=flat.clone())
     if current_core().observed:
         current_core().tell_allocation(memory, current_core().index)
     return whole(memory)
@@ -273,7 +272,9 @@ def execute(
 ) -> Tile:
     """Run ``instruction(dst, *operands, **parameters)`` and return ``dst`` as a tile."""
     sizes = tuple(shape) if len(shape) > 1 else (*shape, 1)
-    dst = whole(current_core().allocate(sizes, dtype_of(dtype), buffer))
+    memory = current_core().allocate(sizes, dtype_of(dtype), buffer)
+    memory.room = None  # tiles hold its bytes, not it
+    dst = whole(memory)
     instruction(dst, *map(on_chip, operands), **{name: on_chip(value) for name, value in parameters.items()})
     return Tile(dst.data.reshape(tuple(shape)), dst.codec, buffer, mask=mask)
 

@@ -51,22 +51,23 @@ def _activation(
     _activation_operands(check, dst, data, op, bias, scale)
     _reduce_result(check, reduce_res, data)
     if reduce_cmd == ReduceCmd.idle and reduce_res is None:
-        run = arithmetic.activation(op, dst, data)
-        return Plan(lambda out, x, b, s, _: run(out, x, b, s), Engine.scalar)
+        run = arithmetic.activation(op, dst, data, bias)
+        return Plan(lambda out, x, b, s, _: run(out, x, b, s), Engine.scalar, overwrites=True)
     if reduce_op is not None:
         check.operator("reduce_op", reduce_op, frozenset({ops.add}))
-    compute, partition = arithmetic.activation_values(op, dst, data), data.partition
-    result = None if reduce_res is None else reduce_res.codec
-    target = None if reduce_res is None else reduce_res.shape
+    compute, partition = arithmetic.activation(op, dst, data, bias, keeps=True), data.partition
+    command, result = ReduceCmd(reduce_cmd), None if reduce_res is None else reduce_res.codec
 
     def reduce(out: torch.Tensor, x: torch.Tensor, b: Any, s: Any, res: torch.Tensor | None) -> None:
-        initial = None if res is None or result is None else result.load(res).clone()
+        initial = None
+        if command is ReduceCmd.load_reduce and res is not None and result is not None:
+            initial = result.load(res).clone()
         values = compute(out, x, b, s)
-        total = accumulate(values, ops.add, ReduceCmd(reduce_cmd), partition, vector=False, initial=initial)
-        if res is not None and result is not None and target is not None:
-            result.save(res, total.reshape(target))
+        total = accumulate(values, ops.add, command, partition, vector=False, initial=initial)
+        if res is not None and result is not None:
+            result.save(res, total if res.dim() == 2 else total.reshape(res.shape))
 
-    return Plan(reduce, Engine.scalar)
+    return Plan(reduce, Engine.scalar, overwrites=True)
 
 
 def activation(

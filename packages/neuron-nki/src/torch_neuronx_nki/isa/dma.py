@@ -94,7 +94,7 @@ def _dma_copy(
     mode = _mode(check, dge_mode, engine, dst, src)
     record = describe(mode)
     if not any(isinstance(tensor.indirection, RowOffsets) for tensor in (dst, src)):
-        return Plan(arithmetic.copy(dst, src), Engine.dma, dma=record)
+        return Plan(arithmetic.copy(dst, src), Engine.dma, dma=record, overwrites=True)
     when = OobMode(oob_mode)
 
     def run(core: Core, to: NkiTensor, source: NkiTensor) -> None:

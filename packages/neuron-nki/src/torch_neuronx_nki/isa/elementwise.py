@@ -32,7 +32,7 @@ def _tensor_copy(check: Checker, dst: Any, src: Any, engine: Engine) -> Plan:
     if dst.dtype != src.dtype:
         check.not_packed("dst", dst)
         check.not_packed("src", src)
-    return Plan(arithmetic.copy(dst, src), ran)
+    return Plan(arithmetic.copy(dst, src), ran, overwrites=True)
 
 
 def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> Any:
@@ -66,7 +66,7 @@ def _memset(check: Checker, dst: Any, value: Any, engine: Engine) -> Plan:
                 actual=value,
                 advice="Packed types can be set to 0 only.",
             )
-        return Plan(torch.Tensor.zero_, ran)
+        return Plan(torch.Tensor.zero_, ran, overwrites=True)
     if dst.dtype.is_integer and float(value) != int(value):
         check.fail(
             "operand-value",
@@ -77,13 +77,13 @@ def _memset(check: Checker, dst: Any, value: Any, engine: Engine) -> Plan:
         )
     if dst.dtype.is_integer:
         whole, codec = torch.tensor(int(value)), dst.codec
-        return Plan(lambda out: arithmetic.save_integers(out, whole, codec), ran)
+        return Plan(lambda out: arithmetic.save_integers(out, whole, codec), ran, overwrites=True)
     filled = torch.empty(1, dtype=dst.codec.carrier)
     dst.codec.save(filled, torch.tensor([arithmetic.single(value)]))
     if dst.codec.native:
         constant = arithmetic.single(value)
-        return Plan(lambda out: out.fill_(constant), ran)
-    return Plan(lambda out: out.copy_(filled), ran)
+        return Plan(lambda out: out.fill_(constant), ran, overwrites=True)
+    return Plan(lambda out: out.copy_(filled), ran, overwrites=True)
 
 
 def memset(dst: NkiTensor, value: Any, engine: Engine = Engine.unknown, name: str | None = None) -> Any:
@@ -112,10 +112,10 @@ def _tensor_tensor(check: Checker, dst: Any, data1: Any, data2: Any, op: Any, en
     ran = check.engine(engine, allowed)
     check.no_psum_on_gpsimd(ran, dst=dst, data1=data1, data2=data2)
     if op in BITWISE:
-        return Plan(arithmetic.bits(op, dst, data1), ran)
+        return Plan(arithmetic.bits(op, dst, data1), ran, overwrites=True)
     if integers and ran is Engine.gpsimd and op is not ops.power:
-        return Plan(arithmetic.exact_integers(op, dst, data1, data2), ran)
-    return Plan(arithmetic.tensor_tensor(op, dst, data1, data2), ran)
+        return Plan(arithmetic.exact_integers(op, dst, data1, data2), ran, overwrites=True)
+    return Plan(arithmetic.tensor_tensor(op, dst, data1, data2), ran, overwrites=True)
 
 
 def tensor_tensor(
@@ -166,7 +166,7 @@ def _tensor_scalar(
     if bitwise:
         check.bit_operands(op0, dst=dst, data=data)
         ran = check.engine(engine, (Engine.vector,))
-        return Plan(arithmetic.tensor_scalar_bits(dst, data, op0, reverse0, op1, reverse1), ran)
+        return Plan(arithmetic.tensor_scalar_bits(dst, data, op0, reverse0, op1, reverse1), ran, overwrites=True)
     ran = check.engine(engine, _ANY)
     check.no_psum_on_gpsimd(ran, dst=dst, data=data)
     if ran is Engine.scalar:
@@ -191,7 +191,7 @@ def _tensor_scalar(
             actual="op1",
             advice="Use the vector engine.",
         )
-    return Plan(arithmetic.tensor_scalar(dst, data, op0, reverse0, op1, reverse1), ran)
+    return Plan(arithmetic.tensor_scalar(dst, data, op0, reverse0, op1, reverse1), ran, overwrites=True)
 
 
 def tensor_scalar(
@@ -235,7 +235,11 @@ def _scalar_tensor_tensor(
     check.operator("op1", op1, BINARY)
     if op0 not in UNARY_ALU:
         check.per_partition("operand0", operand0, data)
-    return Plan(arithmetic.scalar_tensor_tensor(dst, data, operand1, op0, reverse0, op1, reverse1), Engine.vector)
+    return Plan(
+        arithmetic.scalar_tensor_tensor(dst, data, operand1, op0, reverse0, op1, reverse1),
+        Engine.vector,
+        overwrites=True,
+    )
 
 
 def scalar_tensor_tensor(
@@ -260,7 +264,7 @@ def _reciprocal(check: Checker, dst: Any, data: Any) -> Plan:
         check.not_packed(name, operand)
     check.same_elements(dst=dst, data=data)
     run = arithmetic.activation(ops.reciprocal, dst, data)
-    return Plan(lambda out, x: run(out, x, None, 1.0), Engine.vector)
+    return Plan(lambda out, x: run(out, x, None, 1.0), Engine.vector, overwrites=True)
 
 
 def reciprocal(dst: NkiTensor, data: NkiTensor, name: str | None = None) -> Any:

@@ -92,7 +92,7 @@ def _nc_matmul(
             tile_size=size,
         )
 
-    return Plan(run, Engine.tensor, matmul=record)
+    return Plan(run, Engine.tensor, matmul=record, overwrites=True)
 
 
 def _columns(check: Checker, tile: NkiTensor, double: bool) -> int:
@@ -203,9 +203,9 @@ def nc_matmul(
         is_stationary_onezero,
         is_moving_onezero,
         is_transpose,
-        tuple(tile_position),
-        tuple(tile_size),
-        str(perf_mode),
+        tuple(tile_position) if tile_position else (),
+        tuple(tile_size) if tile_size else (),
+        perf_mode if isinstance(perf_mode, str) else str(perf_mode),
     )
     return issue(_nc_matmul, (dst, stationary, moving, how), parameters, name)
 
@@ -248,7 +248,10 @@ def _nc_transpose(check: Checker, dst: Any, data: Any, engine: Engine) -> Plan:
     def run(out: torch.Tensor, x: torch.Tensor) -> None:
         out.copy_(x.reshape(rows, columns).T.reshape(target))
 
-    return Plan(run, ran)
+    def run_matrix(out: torch.Tensor, x: torch.Tensor) -> None:
+        out.copy_(x.t())
+
+    return Plan(run_matrix if len(data.shape) == 2 == len(target) else run, ran, overwrites=True)
 
 
 def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> Any:

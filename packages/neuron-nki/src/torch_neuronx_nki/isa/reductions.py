@@ -56,7 +56,7 @@ def _tensor_reduce(check: Checker, dst: Any, data: Any, op: Any, axis: Any, nega
             actual=op.name,
             advice="Leave negate out.",
         )
-    return Plan(arithmetic.reduction(op, dst, data, dims, negate), Engine.vector)
+    return Plan(arithmetic.reduction(op, dst, data, dims, negate), Engine.vector, overwrites=True)
 
 
 def tensor_reduce(
@@ -88,7 +88,7 @@ def _tensor_partition_reduce(check: Checker, dst: Any, data: Any, op: Any) -> Pl
             actual=dst.shape,
             advice="The result is one partition.",
         )
-    return Plan(arithmetic.reduction(op, dst, data, (0,), False), Engine.gpsimd)
+    return Plan(arithmetic.reduction(op, dst, data, (0,), False), Engine.gpsimd, overwrites=True)
 
 
 def tensor_partition_reduce(dst: NkiTensor, op: Operator, data: NkiTensor, name: str | None = None) -> Any:

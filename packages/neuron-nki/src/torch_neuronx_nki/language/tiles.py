@@ -11,7 +11,7 @@ from torch_neuronx_nki.engines import Buffer, Engine
 from torch_neuronx_nki.machine import current_core, violation
 from torch_neuronx_nki.ops import Operator, OperatorKind
 from torch_neuronx_nki.registers import NkiScalar
-from torch_neuronx_nki.tensors import NkiTensor, unknown_dtype, whole
+from torch_neuronx_nki.tensors import NkiTensor, unknown_dtype, view_of, whole
 
 _BUFFERS = {str(buffer): buffer for buffer in Buffer} | {"hbm": Buffer.hbm}
 
@@ -106,7 +106,7 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 def load_transpose2d(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     """Copy a matrix of HBM to a new tile of SBUF, transposed."""
     tile = ndarray((src.shape[1], src.shape[0]), dtype or src.dtype)
-    isa.dma_copy(tile, NkiTensor(src.memory, tile.shape, src.strides[::-1], src.offset, src.codec, src.indirection))
+    isa.dma_copy(tile, view_of(src.memory, tile.shape, src.strides[::-1], src.offset, src.codec, src.indirection))
     return tile
 
 

@@ -8,7 +8,7 @@ import torch
 from torch_neuronx_nki.engines import Buffer
 from torch_neuronx_nki.errors import NkiWarning
 from torch_neuronx_nki.machine import Core
-from torch_neuronx_nki.tensors import NkiTensor
+from torch_neuronx_nki.tensors import Layout, NkiTensor
 
 
 class Accumulation(Enum):
@@ -26,6 +26,7 @@ class PartlyWritten:
 
 
 How = Accumulation | PartlyWritten
+Box = tuple[int, int, int, int]
 
 
 def choose(core: Core, dst: NkiTensor, accumulate: bool | None) -> How:
@@ -34,15 +35,15 @@ def choose(core: Core, dst: NkiTensor, accumulate: bool | None) -> How:
         return Accumulation.OVERWRITE  # the check that follows says what is wrong
     memory = dst.memory
     regions = memory.matmul_regions
-    region = (dst.shape, dst.strides, dst.offset)
+    region = (dst.layout, dst.offset)
     if accumulate is None:
         if region in regions:
             return Accumulation.ADD
         how = _of_new_region(core, dst) if regions else Accumulation.OVERWRITE
-        regions[region] = True
+        regions[region] = _box(dst)
         return how
     if not accumulate:
-        regions[region] = True
+        regions[region] = _box(dst)
         return Accumulation.OVERWRITE
     if region not in regions:
         if memory.written_otherwise and core.limits.generation < 4:
@@ -50,16 +51,36 @@ def choose(core: Core, dst: NkiTensor, accumulate: bool | None) -> How:
                   "not define")  # fmt: skip
         elif not memory.written_otherwise and not _all_written(dst):
             _warn(core, f"adds to {dst.shape} of PSUM that no matmul has written")
-        regions[region] = True
+        regions[region] = _box(dst)
+        if memory.unwritten is not None:
+            memory.poison()
     return Accumulation.ADD
 
 
+def _box(dst: NkiTensor) -> Box:
+    """Return the partitions and the bytes of them that ``dst`` lies within."""
+    memory, layout, size = dst.memory, dst.layout, dst.dtype.itemsize
+    row = memory.row * memory.codec.dtype.itemsize // size
+    first = dst.offset - layout.partition * row
+    last = layout.partition + dst.strides[0] // row * (dst.shape[0] - 1)
+    return layout.partition, last + 1, (first + layout.low) * size, (first + layout.high + 1) * size
+
+
+def _apart(one: Box, other: Box) -> bool:
+    return one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
+
+
 def _of_new_region(core: Core, dst: NkiTensor) -> How:
+    box = _box(dst)
+    if all(_apart(box, other) for other in dst.memory.matmul_regions.values()):
+        return Accumulation.OVERWRITE
     written = _written(dst)
     if not bool(written.any()):
         return Accumulation.OVERWRITE
     if bool(written.all()):
         return Accumulation.ADD
+    if dst.memory.unwritten is not None:
+        dst.memory.poison()
     _warn(core, f"writes {dst.shape} of PSUM, of which an earlier matmul has written a part")
     return PartlyWritten(written)
 
@@ -70,10 +91,16 @@ def _all_written(dst: NkiTensor) -> bool:
 
 def _written(dst: NkiTensor) -> torch.Tensor:
     memory = dst.memory
-    mask = torch.zeros(memory.shape[0] * memory.row, dtype=torch.bool)
-    for shape, strides, offset in memory.matmul_regions:
-        torch.as_strided(mask, shape, strides, offset).fill_(True)
-    return torch.as_strided(mask, dst.shape, dst.strides, dst.offset)
+    mask = torch.zeros(memory.shape[0] * memory.row * memory.codec.dtype.itemsize, dtype=torch.bool)
+    for layout, offset in memory.matmul_regions:
+        _bytes(mask, layout, offset).fill_(True)
+    return _bytes(mask, dst.layout, dst.offset).all(-1)
+
+
+def _bytes(mask: torch.Tensor, layout: Layout, offset: int) -> torch.Tensor:
+    size = layout.codec.dtype.itemsize
+    strides = [stride * size for stride in layout.strides]
+    return torch.as_strided(mask, (*layout.shape, size), (*strides, 1), offset * size)
 
 
 def _warn(core: Core, what: str) -> None:

@@ -35,16 +35,23 @@ def accumulate(
     initial: Any = None,
 ) -> torch.Tensor:
     """Fold ``values`` (partitions first, float32) into the engine's running result and return it, (partitions, 1)."""
-    registers = _registers(current_core(), vector)[partition : partition + values.shape[0]]
-    if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+    registers = _registers(current_core(), vector)
+    if values.shape[0] != PARTITIONS:
+        registers = registers[partition : partition + values.shape[0]]
+    if command is ReduceCmd.reset_reduce:
+        return registers.copy_(_reduced(op, values))  # the identity changes no result
+    if command is ReduceCmd.reset:
         registers.fill_(op.identity if op.identity is not None else 0.0)
     elif command is ReduceCmd.load_reduce:
         if isinstance(initial, torch.Tensor):
             registers.copy_(initial.reshape(-1, 1))
         else:
             registers.fill_(float(initial or 0.0))
-    if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce, ReduceCmd.load_reduce):
-        assert op.reduce is not None
-        reduced = op.reduce(values.reshape(values.shape[0], -1), (1,))
-        registers.copy_(op.compute(registers, reduced))
+    if command in (ReduceCmd.reduce, ReduceCmd.load_reduce):
+        registers.copy_(op.compute(registers, _reduced(op, values)))
     return registers
+
+
+def _reduced(op: Operator, values: torch.Tensor) -> torch.Tensor:
+    assert op.reduce is not None
+    return op.reduce(values.reshape(values.shape[0], -1), (1,))

@@ -4,6 +4,7 @@ Each function takes what was checked and returns a function that runs on torch t
 shapes are made here, once, so that what runs is one or two calls of torch.
 """
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -33,14 +34,13 @@ def single(value: Any) -> float:
 
 
 @lru_cache(4096)
-def _number(value: float, _sign: bool) -> torch.Tensor:
-    return torch.tensor(value, dtype=torch.float32)
+def _number(value: float, _sign: float) -> torch.Tensor:
+    return torch.tensor(single(value), dtype=torch.float32)
 
 
 def number(value: Any) -> torch.Tensor:
     """Return a number as float32 tensor without dimensions; the caller does not write to it."""
-    value = single(value)
-    return _number(value, str(value)[0] == "-")
+    return _number(value, math.copysign(1.0, value))
 
 
 def as_operand(operand: Any, rank: int) -> torch.Tensor:
@@ -224,43 +224,30 @@ def copy(dst: NkiTensor, src: NkiTensor) -> Run:
     return lambda out, x: save(out, load(x).reshape(target))
 
 
-def activation(op: Operator, dst: NkiTensor, data: NkiTensor) -> Run:
-    """Return ``compute(out, x, bias, scale)``, which writes ``op(x * scale + bias)`` and returns it in float32."""
-    rank, load, save, compute = len(data.shape), data.codec.load, saver(dst, data.shape), op.compute
-    into = op.into if dst.codec.native and dst.shape == data.shape else None
+def activation(op: Operator, dst: NkiTensor, data: NkiTensor, bias: Any = None, *, keeps: bool = False) -> Run:
+    """Return ``compute(out, x, bias, scale)``, which writes ``op(x * scale + bias)``.
 
-    def scaled(x: torch.Tensor, bias: Any, scale: Any) -> torch.Tensor:
-        values = load(x)
-        if type(scale) is torch.Tensor or scale != 1.0:
-            values = torch.mul(values, as_operand(scale, rank))
-        if bias is not None:
-            values = torch.add(values, as_operand(bias, rank))
-        return values
-
-    if into is not None:
-        return lambda out, x, bias, scale: into(scaled(x, bias, scale), out=out)
+    With ``keeps`` it returns what it wrote, in float32, before it was rounded. Each step is rounded to float32.
+    """
+    rank, load, save, compute, into = len(data.shape), data.codec.load, saver(dst, data.shape), op.compute, op.into
+    load_bias = bias.codec.load if type(bias) is NkiTensor else keep
+    ours = data.codec.carrier is not torch.float32  # then load makes new memory, which may be written to
+    direct = into is not None and dst.codec.native and dst.shape == data.shape
+    # steps may be written to the destination where it can be none of the operands of one element per partition
+    in_place = direct and dst.codec.carrier is torch.float32 and dst.layout.run > 1
 
     def run(out: torch.Tensor, x: torch.Tensor, bias: Any, scale: Any) -> torch.Tensor:
-        values = compute(scaled(x, bias, scale))
-        save(out, values)
-        return values
-
-    return run
-
-
-def activation_values(op: Operator, dst: NkiTensor, data: NkiTensor) -> Run:
-    """As :func:`activation`, with the float32 values before they are rounded."""
-    rank, load, save, compute = len(data.shape), data.codec.load, saver(dst, data.shape), op.compute
-
-    def run(out: torch.Tensor, x: torch.Tensor, bias: Any, scale: Any) -> torch.Tensor:
-        values = load(x)
+        values, fresh = load(x), ours
+        place = out if in_place else None
         if type(scale) is torch.Tensor or scale != 1.0:
-            values = torch.mul(values, as_operand(scale, rank))
+            values = torch.mul(values, as_operand(scale, rank), out=values if fresh else place)
+            fresh = True
         if bias is not None:
-            values = torch.add(values, as_operand(bias, rank))
-        values = compute(values)
-        if values.data_ptr() == out.data_ptr():
-            values = values.clone()
+            values = torch.add(values, as_operand(load_bias(bias), rank), out=values if fresh else place)
+            fresh = True
+        if into is not None and direct and (in_place or not keeps):
+            return into(values, out=out)
+        values = into(values, out=values) if into is not None and fresh else compute(values)
         save(out, values)
         return values
 
@@ -282,4 +269,6 @@ def reduction(op: Operator, dst: NkiTensor, data: NkiTensor, dims: tuple[int, ..
         return run_bits
     if negate:
         return lambda out, x: save(out, reduce(load(x), dims).neg_().reshape(target))
+    if target == tuple(1 if dim in dims else size for dim, size in enumerate(data.shape)):
+        return lambda out, x: save(out, reduce(load(x), dims))
     return lambda out, x: save(out, reduce(load(x), dims).reshape(target))

@@ -18,18 +18,21 @@ def matmul(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, double: boo
     save, load, target = dst.codec.save, dst.codec.load, dst.shape
     flat = len(stationary.shape) == 2 == len(moving.shape) == len(target)
     direct = dst.codec.carrier is torch.float32 and flat and dst.strides[-1] == 1
+    if direct:
+
+        def run_direct(out: torch.Tensor, s: torch.Tensor, m: torch.Tensor, how: How) -> None:
+            if how is Accumulation.OVERWRITE:
+                torch.mm(load_s(s).t(), load_m(m), out=out)
+            elif how is Accumulation.ADD:
+                out.addmm_(load_s(s).t(), load_m(m))
+            else:
+                add_or_set(out, torch.mm(load_s(s).t(), load_m(m)), how, load, save)
+
+        return run_direct
 
     def run(out: torch.Tensor, s: torch.Tensor, m: torch.Tensor, how: How) -> None:
         left, right = load_s(s), load_m(m)
-        if not flat:
-            left, right = left.reshape(rows, -1), right.reshape(rows, -1)
-        if direct:
-            if how is Accumulation.OVERWRITE:
-                torch.mm(left.T, right, out=out)
-                return
-            if how is Accumulation.ADD:
-                out.addmm_(left.T, right)
-                return
+        left, right = left.reshape(rows, -1), right.reshape(rows, -1)
         add_or_set(out, torch.mm(left.T, right).reshape(target), how, load, save)
 
     return run

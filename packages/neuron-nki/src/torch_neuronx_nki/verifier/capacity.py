@@ -39,13 +39,18 @@ class Ledger:
         self.line = array("l")
         self.lines: list[SourceLocation | None] = []
         self._known: dict[SourceLocation | None, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def open(self, partitions: int, nbytes: int, source: SourceLocation | None) -> int:
         """Enter a tensor and return its place: ``last[place]`` is the caller's to keep."""
-        number = self._known.get(source)
+        number = self._numbers.get(id(source))
         if number is None:
-            number = self._known[source] = len(self.lines)
-            self.lines.append(source)
+            number = self._known.get(source)
+            if number is None:
+                number = self._known[source] = len(self.lines)
+                self.lines.append(source)
+            if source is self.lines[number]:  # which keeps it, so that no other has its id
+                self._numbers[id(source)] = number
         self.first.append(-1)
         self.last.append(-1)
         self.size.append(self.demand(partitions, nbytes))

@@ -39,9 +39,9 @@ class State:
     """What is known of one allocation."""
 
     __slots__ = (
-        "__weakref__", "address", "buffer", "clobbered", "core", "elements", "id", "is_argument", "itemsize", "ledger",
-        "matmuls", "multibank", "name", "neighbours", "partitions", "place", "plain", "row_bytes", "shared", "source",
-        "written",
+        "__weakref__", "_written", "address", "buffer", "clobbered", "elements", "front", "id", "is_argument",
+        "itemsize", "ledger", "matmuls", "multibank", "name", "neighbours", "partitions", "place", "plain", "row_bytes",
+        "shared", "source",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +68,9 @@ class State:
         self.address = address
         self.is_argument = is_argument
         self.source = source
-        self.written = Coverage(elements, itemsize, full=is_argument or elements > _LARGEST)
+        self._written: Coverage | None = None
+        self.front = 0 if buffer.on_chip and address is None and not is_argument else -1
+        """Elements of every partition that have been written in order from the first; -1: ``written`` says."""
         self.matmuls: Coverage | None = None
         """PSUM, from records: what matmuls have written."""
         self.multibank = buffer is Buffer.psum and row_bytes > PSUM_BANK_BYTES
@@ -83,10 +85,30 @@ class State:
         """Whether nothing more can be found here: written in full, in one core's hands, with no neighbours."""
         self.settle()
 
+    @property
+    def written(self) -> Coverage:
+        """Which elements hold values."""
+        made = self._written
+        if made is None:
+            full = self.is_argument or self.elements > _LARGEST
+            made = self._written = Coverage(self.elements, self.itemsize, full=full)
+            front, self.front = self.front, -1
+            if front > 0:
+                row = self.row_bytes // self.itemsize
+                made.add(((self.partitions, front), (row, 1), 0, self.itemsize))
+        return made
+
+    def advance(self, run: int) -> None:
+        """Note that the next ``run`` elements of every partition hold values."""
+        self.front += run
+        if self.front * self.itemsize == self.row_bytes:
+            self.settle()
+
     def settle(self) -> None:
         """Note whether anything can still be found."""
+        full = self.front * self.itemsize == self.row_bytes if self.front >= 0 else self.written.full
         self.plain = (
-            self.written.full and self.shared is None and not self.neighbours
+            full and self.shared is None and not self.neighbours
             and (self.ledger is None or self.ledger.first[self.place] >= 0)
         )  # fmt: skip
 
@@ -422,7 +444,20 @@ class CoreVerifier:
                 if state.multibank and plan.matmul is not None:
                     self.bank(state, (x.shape, x.strides, x.offset, x.codec.dtype.itemsize), None)
                 if not state.plain:
-                    self._writes(state, x, index)
+                    layout = x.layout
+                    if (
+                        state.front == x.offset
+                        and layout.run
+                        and layout.shape[0] == state.partitions
+                        and layout.codec is memory.codec
+                        and x.indirection is None
+                        and not x.traced
+                    ):
+                        if ledger is not None and ledger.first[state.place] < 0:
+                            ledger.first[state.place] = index
+                        state.advance(layout.run)
+                    else:
+                        self._writes(state, x, index)
                 if x.indirection is not None:
                     self._index(x, index)
 
@@ -454,7 +489,7 @@ class CoreVerifier:
                 self._reads(state, tensor, "index", index)
 
     def _reads(self, state: State, x: NkiTensor, label: str, index: int) -> None:
-        key = (x.signature, x.offset)
+        key = (x.layout, x.offset)
         if state.shared is None and key in state.written.known:
             return
         self.live(state, index)
@@ -462,7 +497,7 @@ class CoreVerifier:
         self.read(state, view, key, x.indirection is not None or x.traced, label, None)
 
     def _writes(self, state: State, x: NkiTensor, index: int) -> None:
-        key = (x.signature, x.offset)
+        key = (x.layout, x.offset)
         if state.shared is None and not state.neighbours and key in state.written.known:
             return
         self.live(state, index)
@@ -470,11 +505,11 @@ class CoreVerifier:
         self.write(state, view, key, x.indirection is not None or x.traced, None)
 
     def _maybe_alias(self, plan: "Plan", state: State, first: NkiTensor, x: NkiTensor) -> None:
-        if x.signature is first.signature or (x.signature == first.signature and x.offset == first.offset):
+        if x.layout is first.layout and x.offset == first.offset:
             return
         if x.indirection is not None or first.indirection is not None or x.traced or first.traced:
             return
-        key = (first.signature, first.offset, x.signature, x.offset)
+        key = (first.layout, first.offset, x.layout, x.offset)
         if key in self._apart:
             return
         if len(self._apart) > _MAX_CHECKED:
