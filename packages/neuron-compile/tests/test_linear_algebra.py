@@ -51,6 +51,10 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "singular values of a wide matrix": (torch.linalg.svdvals, (_x(3, 6),)),
     "singular values of a singular matrix": (torch.linalg.svdvals, (torch.ones(4, 3),)),
     "a matrix that is not positive": (lambda x: torch.linalg.cholesky_ex(x)[1], (-torch.eye(3),)),
+    "cholesky_solve of a batch": (
+        lambda b, a: torch.cholesky_solve(b, torch.linalg.cholesky(a)),
+        (_x(2, 4, 3), _positive(4, 4)),
+    ),
     "householder vectors": (torch.geqrf, (_x(5, 3),)),
 }
 

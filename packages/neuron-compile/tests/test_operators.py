@@ -56,6 +56,7 @@ DIFFERENTIABLE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "cat": (lambda x, y: torch.cat([x, y, x], 1), (_x(4, 8), _x(4, 2))),
     "pad": (lambda x: F.pad(x, (1, 2)), (_x(4, 8),)),
     "transposed output": (lambda x: (x + 1).t(), (_x(4, 8),)),
+    "sgn": (torch.sgn, (_x(4, 8),)),
     "einsum": (lambda x, y: torch.einsum("ij,kj->ik", x, y), (_x(4, 8), _x(3, 8))),
 }
 OTHERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
@@ -68,6 +69,10 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "one_hot": (lambda i: F.one_hot(i, 4), (ROWS,)),
     "argmax": (lambda x: x.argmax(1), (_x(4, 8),)),
     "scalar": (lambda x: x.sum(), (_x(4, 8),)),
+    "all of two axes": (lambda x: (x > -9).all((0, 2)), (_x(3, 4, 5),)),
+    "all of every axis": (lambda x: torch.all(x, dim=None, keepdim=True), (_x(3, 4),)),
+    "all of no axis": (lambda x: torch.all((x > 0).to(torch.uint8), dim=()), (_x(3, 4),)),
+    "empty uint8": (lambda x: (x[:, :0] > 0).to(torch.uint8), (_x(4, 3),)),
     "constant": (lambda x: x * torch.tensor([1.0, 2.0, 3.0]).to(x.device), (_x(4, 3),)),
 }
 

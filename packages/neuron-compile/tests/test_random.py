@@ -96,6 +96,21 @@ def test_bernoulli_takes_probabilities() -> None:
     assert mean.tolist() == [0.0, pytest.approx(0.25, abs=0.04), 1.0]
 
 
+def test_permutations_hold_every_position_once() -> None:
+    def draw() -> tuple[Tensor, ...]:
+        return tuple(torch.randperm(n, device="neuron", dtype=torch.int32) for n in (0, 1, 500, 500))
+
+    torch.manual_seed(3)
+    function = compiled(draw)
+    first = [tensor.cpu() for tensor in function()]
+    assert [tensor.dtype for tensor in first] == [torch.int32] * 4
+    assert all(torch.equal(tensor.sort()[0], torch.arange(len(tensor), dtype=torch.int32)) for tensor in first)
+    assert not torch.equal(first[2], first[3])
+    assert not torch.equal(first[2].sort()[0], first[2])
+    torch.manual_seed(3)
+    assert all(torch.equal(one, other.cpu()) for one, other in zip(first, function(), strict=True))
+
+
 @pytest.mark.parametrize("size", [[1], [3], [4], [5, 7], [2, 3, 4]])
 @pytest.mark.parametrize("seed", [0, 5, 2**40 + 3, 2**63 - 1])
 def test_eager_mode_and_programs_draw_the_same_numbers(size: list[int], seed: int) -> None:

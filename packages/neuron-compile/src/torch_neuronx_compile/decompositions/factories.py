@@ -1,6 +1,6 @@
 """Tensors from nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,4 +30,13 @@ def eye(n: int, **options: Any) -> Tensor:
     return eye_m(n, n, **options)
 
 
-DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {aten.eye.default: eye, aten.eye.m: eye_m}
+def zeros(size: Sequence[int], **options: Any) -> Tensor:
+    """Write out the zeros that autograd has for a gradient that is none."""
+    return torch.zeros(size, **options)
+
+
+DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.eye.default: eye,
+    aten.eye.m: eye_m,
+    aten._efficientzerotensor.default: zeros,
+}

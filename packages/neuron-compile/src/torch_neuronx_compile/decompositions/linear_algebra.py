@@ -53,8 +53,17 @@ def linalg_slogdet(self: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return torch.ops.aten._linalg_slogdet(self.mT) if _is_row_major(self) else NotImplemented
 
 
+def cholesky_solve(self: Tensor, input2: Tensor, upper: bool = False) -> Tensor:
+    """Solve with the factor, leading dimensions broadcast; autograd takes this step by itself, inference does not."""
+    batch = torch.broadcast_shapes(self.shape[:-2], input2.shape[:-2])  # type: ignore[no-untyped-call]
+    right, factor = self.expand(*batch, *self.shape[-2:]), input2.expand(*batch, *input2.shape[-2:])
+    result: Tensor = torch.ops.aten._cholesky_solve_helper(right, factor, upper)
+    return result
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.linalg_pinv.atol_rtol_tensor: linalg_pinv,
+    aten.cholesky_solve.default: cholesky_solve,
     aten._linalg_det.default: linalg_det,
     aten._linalg_slogdet.default: linalg_slogdet,
 }

@@ -235,7 +235,19 @@ def sum_of_scalar(
     return self.to(dtype or (torch.int64 if whole else self.dtype), copy=True)
 
 
+def all_dims(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    """Decompose into one reduction for each dimension; none of them where ``dim`` is empty."""
+    axes = list(builtins.range(self.dim())) if dim is None else list(dim)
+    found = self != 0
+    if self.dim() != 0:
+        for axis in axes:
+            found = found.all(axis, keepdim=True)
+        found = found if keepdim or not axes else found.squeeze(axes)
+    return found.to(torch.uint8) if self.dtype is torch.uint8 else found
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.all.dims: all_dims,
     aten.amax.default: extreme_of_scalar,
     aten.amin.default: extreme_of_scalar,
     aten.sum.dim_IntList: sum_of_scalar,

@@ -1,5 +1,6 @@
 """Build nodes that carry the metadata of what they compute."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ class Emitter:
         self._graph = graph
         self._before = before
 
-    def __call__(self, op: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> fx.Node:
+    def __call__(self, op: Callable[..., Any], *args: Any, **kwargs: Any) -> fx.Node:
         """Add ``op(*args, **kwargs)`` and return its node."""
         with self._graph.inserting_before(self._before):
             node = self._graph.call_function(op, args, kwargs)

@@ -17,9 +17,11 @@ def fill_empty(graph: fx.Graph) -> None:
         node.target = aten.full.default
         node.args = ([int(extent) for extent in value.shape], 0)
         node.kwargs = {"dtype": value.dtype, "device": value.device}
-        if value.dtype is torch.uint8:  # torch-mlir has no constants of it
-            node.kwargs = {"dtype": torch.int8, "device": value.device}
-            node.meta["val"] = value.to(torch.int8)
-            converted = Emitter(graph, node.next)(torch.ops.prims.convert_element_type.default, node, torch.uint8)
-            node.replace_all_uses_with(converted, delete_user_cb=lambda user, new=converted: user is not new)
+        if value.dtype is torch.uint8:  # torch-mlir has no constants of it, and makes one of a converted constant
+            node.kwargs = {"dtype": torch.float32, "device": value.device}
+            node.meta["val"] = value.to(torch.float32)
+            emit = Emitter(graph, node.next)
+            computed = emit(aten.cos.default, node)
+            converted = emit(torch.ops.prims.convert_element_type.default, computed, torch.uint8)
+            node.replace_all_uses_with(converted, delete_user_cb=lambda user, first=computed: user is not first)
     graph.eliminate_dead_code()

@@ -5,6 +5,7 @@ graph hands to the backward graph. ``lift_seeds`` runs on each graph: drawing th
 """
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torch_neuronx_compile import ops
+from torch_neuronx_compile import ops, structured_ops
 from torch_neuronx_compile.passes.constants import append_placeholder
 from torch_neuronx_compile.passes.emit import Emitter
 
@@ -136,6 +137,16 @@ def _native_dropout(
     return emit(aten.where.self, kept, scaled, zero), kept
 
 
+def _permutation(emit: Emitter, seed: fx.Node, n: int, dtype: torch.dtype) -> fx.Node:
+    """Order the positions by a random number each; of two equal ones the first stays in front."""
+    if n < 2:
+        return emit(aten.full.default, [n], 0, dtype=dtype, device=seed.meta["val"].device)
+    structured_ops.define()
+    drawn = emit(torch.ops.neuron_compile.integers.default, seed, 0, 2**31, [n])
+    ordered = emit(torch.ops.neuron_compile.sort.default, drawn, 0, False)
+    return _cast(emit, emit(operator.getitem, ordered, 1), dtype)
+
+
 def _formulas() -> dict[Any, Formula]:
     def dtype_of(self_: fx.Node, dtype: torch.dtype | None) -> torch.dtype:
         return dtype or self_.meta["val"].dtype
@@ -157,6 +168,9 @@ def _formulas() -> dict[Any, Formula]:
 
     def randint_like(emit, seed, self_, high, dtype, low=0, **_):  # type: ignore[no-untyped-def]
         return _integers(emit, seed, low, high, _size(self_), dtype_of(self_, dtype))
+
+    def randperm(emit, seed, n, dtype, **_):  # type: ignore[no-untyped-def]
+        return _permutation(emit, seed, int(n), dtype or torch.int64)
 
     def bernoulli(emit, seed, self_, **_):  # type: ignore[no-untyped-def]
         return _cast(emit, _below(emit, seed, self_, self_), self_.meta["val"].dtype)
@@ -182,6 +196,7 @@ def _formulas() -> dict[Any, Formula]:
         aten.randint.low: randint,
         aten.randint_like.default: randint_like,
         aten.randint_like.low_dtype: randint_like,
+        aten.randperm.default: randperm,
         aten.bernoulli.default: bernoulli,
         aten.bernoulli.p: bernoulli_p,
         aten.uniform.default: uniform,

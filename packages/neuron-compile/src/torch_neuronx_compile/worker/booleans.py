@@ -1,4 +1,4 @@
-"""Comparisons of truth values as StableHLO wants them: unsigned. Runs in the worker."""
+"""Comparisons of truth values and unsigned integers as StableHLO wants them. Runs in the worker."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ from jaxlib.mlir.dialects import stablehlo
 
 
 def compare_unsigned(operations: list[Any]) -> None:
-    """Correct the comparisons of truth values that torch-mlir writes as signed, which XLA refuses."""
+    """Correct the comparisons that torch-mlir writes as signed, which XLA refuses."""
     for operation in operations:
         if operation.name == "stablehlo.compare":
             element = ir.RankedTensorType(operation.operands[0].type).element_type
-            if isinstance(element, ir.IntegerType) and element.width == 1:
+            if isinstance(element, ir.IntegerType) and (element.width == 1 or element.is_unsigned):
                 operation.attributes["compare_type"] = stablehlo.ComparisonTypeAttr.get("UNSIGNED")
