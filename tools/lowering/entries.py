@@ -4,13 +4,15 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
 
 from tools.lowering._compat import op_db
-from tools.lowering.one_graph import in_one_graph
+from tools.lowering.one_graph import in_one_graph, through_dynamo
 from tools.lowering.tolerances import relative_to_largest, tolerance_of
 from tools.opinfo.entries import ADAPTED, FACTORIES, UNINITIALIZED
 from torch_neuronx.testing.compare import Comparison, CpuRunError, Values, compare_with_cpu
@@ -24,6 +26,15 @@ ENOUGH = 8
 """Samples that do not agree after which an entry is left: it does not count as lowered, and the causes are known."""
 
 _KEPT = 3
+
+
+class Through(StrEnum):
+    """What a sample is taken through."""
+
+    AOT = "aot"
+    """AOT Autograd: one program each way, or it counts as not lowered."""
+    COMPILE = "compile"
+    """`torch.compile` as users call it: what does not lower breaks the graph and runs in eager mode."""
 
 
 @dataclass
@@ -45,8 +56,12 @@ class LoweringResult:
     """Operators that have no lowering (or what tracing met), and why: the first few."""
     failures: list[str] = field(default_factory=list)
     """The first few samples that do not agree."""
+    limit: int | None = None
+    """At most so many samples were asked for; ``None`` for all."""
     left: bool = False
     """Whether samples were left out because enough others do not agree."""
+    refused: int = 0
+    """Samples, not among the others, that eager mode on the device refuses too; with ``Through.COMPILE`` only."""
     ended: str = ""
     """How the worker process ended, if the entry ended it."""
 
@@ -61,15 +76,21 @@ class _Case:
 
 
 def compare_entry(
-    index: int, dtype_name: str, limit: int | None, batch: int = BATCH, only: int | None = None
+    index: int,
+    dtype_name: str,
+    limit: int | None,
+    batch: int = BATCH,
+    through: Through = Through.AOT,
+    only: int | None = None,
 ) -> LoweringResult:
     """Lower the samples of one entry in one dtype and compare; at most ``limit`` of them, or sample ``only``.
 
     ``batch`` samples are one program each way; where that does not agree its halves are, down to single samples.
+    Each has a graph of its own where they go through ``torch.compile``.
     """
     entry: Any = op_db[index]
     dtype: torch.dtype = getattr(torch, dtype_name)
-    result = LoweringResult(entry.formatted_name, dtype_name)
+    result = LoweringResult(entry.formatted_name, dtype_name, limit=limit)
     if dtype not in entry.supported_dtypes("cpu"):
         return result
     gradient = entry.supports_autograd and dtype in entry.supported_backward_dtypes("cpu")
@@ -78,8 +99,8 @@ def compare_entry(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cases = _cases(entry, dtype, gradient, limit, only)
-        while chunk := list(islice(cases, batch)):
-            _compare(entry, chunk, gradient, result)
+        while chunk := list(islice(cases, batch if through is Through.AOT else 1)):
+            _compare(entry, chunk, gradient, result, through)
             if result.samples - result.lowered >= ENOUGH:
                 result.left = next(cases, None) is not None
                 break
@@ -96,23 +117,32 @@ def _cases(entry: Any, dtype: torch.dtype, gradient: bool, limit: int | None, on
             yield _Case(number, args, kwargs)
 
 
-def _compare(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringResult) -> None:
+def _compare(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringResult, through: Through) -> None:
+    run = partial(_run, entry, cases, gradient, result)
     if len(cases) == 1:
-        _compare_one(entry, cases[0], gradient, result)
+        _compare_one(run, cases[0].number, result, through)
         return
     try:
         # What draws random numbers disagrees here, and is looked at sample by sample.
-        found = _run(entry, cases, gradient, result, Values.COMPARE)
+        found = run(through, Values.COMPARE)
     except Exception:  # of one of them: which one, and what of, is found out below
         middle = len(cases) // 2
         for half in (cases[:middle], cases[middle:]):
             if result.samples - result.lowered < ENOUGH:
-                _compare(entry, half, gradient, result)
+                _compare(entry, half, gradient, result, through)
     else:
         _count(result, found, len(cases))
 
 
-def _run(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringResult, values: Values) -> Comparison:
+def _run(
+    entry: Any,
+    cases: Sequence[_Case],
+    gradient: bool,
+    result: LoweringResult,
+    through: Through | None,
+    values: Values,
+) -> Comparison:
+    """Compare ``cases`` with the CPU: through what is said, or in eager mode."""
     tolerance = tolerance_of(result.entry, result.dtype)
     bound = relative_to_largest(result.entry, result.dtype)
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _ADAPTED.get(
@@ -124,7 +154,7 @@ def _run(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringRes
         return [function(*args, **kwargs) for args, kwargs in calls]
 
     return compare_with_cpu(
-        in_one_graph(together),
+        {None: _as_it_is, Through.AOT: in_one_graph, Through.COMPILE: through_dynamo}[through](together),
         [(case.args, case.kwargs) for case in cases],
         grad=gradient,
         values=Values.IGNORE if entry.name in UNINITIALIZED else values,
@@ -133,10 +163,11 @@ def _run(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringRes
     )
 
 
-def _compare_one(entry: Any, case: _Case, gradient: bool, result: LoweringResult) -> None:
-    number = case.number
+def _compare_one(
+    run: Callable[[Through | None, Values], Comparison], number: int, result: LoweringResult, through: Through
+) -> None:
     try:
-        found = _run(entry, [case], gradient, result, Values.DETECT)
+        found = run(through, Values.DETECT)
     except CpuRunError:
         return
     except AssertionError as error:
@@ -149,11 +180,22 @@ def _compare_one(entry: Any, case: _Case, gradient: bool, result: LoweringResult
     except GraphCompilationError as error:
         _blame(result, number, error.op or "?", " ".join(error.reason.split()))
     except Exception as error:  # whatever tracing meets is the finding; the run goes on with the next sample
+        if through is Through.COMPILE and _eager_fails(run):
+            result.refused += 1
+            return
         _blame(result, number, type(error).__name__, _text(error))
     else:
         _count(result, found, 1)
         return
     result.samples += 1
+
+
+def _eager_fails(run: Callable[[Through | None, Values], Comparison]) -> bool:
+    try:
+        run(None, Values.DETECT)
+    except Exception:  # whatever it is: there is nothing that compiled code should have done better
+        return True
+    return False
 
 
 def _count(result: LoweringResult, found: Comparison, samples: int) -> None:
@@ -190,11 +232,35 @@ def _without_signs(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _any_order_of_equals(place: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace the positions that a sort gives by the elements there: of equal ones any may come first.
+
+    ``place`` is that of ``dim`` among the arguments. Nothing is replaced where the sort is said to be stable.
+    """
+
+    def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = function(self, *args, **kwargs)
+        if kwargs.get("stable") or self.dim() == 0:
+            return found
+        dim = kwargs.get("dim", args[place] if len(args) > place else -1)
+        if isinstance(found, torch.Tensor):
+            return self.gather(dim, found)
+        return found[0], self.gather(dim, found[1])
+
+    return call
+
+
 def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_ADAPTED = {**ADAPTED, "linalg.eigh": _without_signs}
+_ADAPTED: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    **ADAPTED,
+    "linalg.eigh": _without_signs,
+    "sort": partial(_any_order_of_equals, 0),
+    "argsort": partial(_any_order_of_equals, 0),
+    "topk": partial(_any_order_of_equals, 1),
+}
 
 
 def _text(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Takes a function through the backend without Dynamo: one graph forward, one backward, or an error."""
+"""Takes a function through the backend: without Dynamo one graph forward and one backward, or an error; or with it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +53,22 @@ def in_one_graph(function: Callable[..., Any]) -> Callable[..., Any]:
         compiled = trace(body, tensors, lambda graph, kind: compile_graph(graph, kind, names, device, _OPTIONS))  # type: ignore[arg-type]
         computed = iter(compiled(*tensors))
         return tree_unflatten([next(computed) if leaf is _TENSOR else leaf for leaf in body.results], body.result_spec)
+
+    return call
+
+
+def through_dynamo(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``function`` as it is for the CPU, and compiled by ``torch.compile`` where an argument is on the device.
+
+    Graphs may break; nothing is kept from call to call.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, _ = tree_flatten((args, kwargs))
+        if not any(_on_device(leaf) for leaf in leaves):
+            return function(*args, **kwargs)
+        torch.compiler.reset()
+        return torch.compile(function, backend="neuron")(*args, **kwargs)
 
     return call
 

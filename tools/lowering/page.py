@@ -57,6 +57,14 @@ def summarize(results: Iterable[Result]) -> Summary:
     )
 
 
+def by_limit(results: Iterable[Result], default: int | None) -> dict[int | None, list[Result]]:
+    """Results by how many samples of an entry were asked for, all (``None``) first."""
+    groups: dict[int | None, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[result.get("limit", default)].append(result)
+    return dict(sorted(groups.items(), key=lambda item: -(item[0] or 1 << 30)))
+
+
 def describe(summary: Summary) -> str:
     """One line."""
     return (
@@ -88,11 +96,34 @@ def culprits(results: Iterable[Result]) -> Iterator[str]:
         yield from (f"    {entry}: {why[:230]}" for entry, why in found)
 
 
-def write(path: Path, results: Path) -> None:
-    """Write the page from the results in a folder."""
+def write(path: Path, results: Path, compiled: Path) -> None:
+    """Write the page from the results in two folders: of single programs, and of ``torch.compile``."""
     by_dtype = {dtype: read_results(result_file(results, dtype)) for dtype in ORDER}
     about = json.loads((results / ABOUT).read_text())
-    path.write_text("\n".join(lines({dtype: found for dtype, found in by_dtype.items() if found}, about)) + "\n")
+    text = [*lines({dtype: found for dtype, found in by_dtype.items() if found}, about)]
+    through = read_results(result_file(compiled, "float32"))
+    if through:
+        text += ["", *compiled_lines(through, json.loads((compiled / ABOUT).read_text())["float32"])]
+    path.write_text("\n".join(text) + "\n")
+
+
+def compiled_lines(results: Mapping[str, Result], made: Mapping[str, Any]) -> Iterator[str]:
+    """The part about ``torch.compile``."""
+    found = [result for result in results.values() if applies(result)]
+    refused = sum(not applies(result) and result["refused"] > 0 for result in results.values())
+    most = f" --samples {made['samples']}" if made["samples"] else ""
+    yield '## float32 through `torch.compile(backend="neuron")`'
+    yield ""
+    yield "Graphs may break here, as in users' programs: what does not lower runs in eager mode, and the result counts."
+    yield f"{sum(map(passed, found))} of {len(found)} entries give what the CPU gives"
+    yield f"(`python -m tools.lowering.sweep --through compile{most}`, {made['date']}); {refused} more are refused in"
+    yield "eager mode too."
+    missing = [result for result in found if not passed(result)]
+    if missing:
+        yield ""
+        yield "| entry | samples | agree | reason |"
+        yield "|---|---|---|---|"
+        yield from (row(result) for result in missing)
 
 
 def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -107,7 +138,8 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapp
     yield "and compared with the CPU: results, gradients and what was written into arguments. The program holds"
     yield "standard StableHLO and the custom calls that neuronx-cc documents; nothing calls back into ATen. An entry"
     yield "counts as lowered if every sample that runs on the CPU lowers and agrees within the tolerances of"
-    yield "`torch.testing.assert_close`."
+    yield "`torch.testing.assert_close`. Samples are first tried sixteen at a time as one program; where these do not"
+    yield "agree their halves are, down to single samples. An entry is left once eight samples do not agree."
     yield ""
     yield "Compared less tightly, in float32:"
     yield ""
@@ -122,20 +154,20 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapp
     yield "| dtype | samples of an entry | entries | lowered | with other results | samples | agree | gradients |"
     yield "|---|---|---|---|---|---|---|---|"
     for dtype, results in by_dtype.items():
-        total = summarize(results.values())
-        most = about[dtype]["samples"]
-        yield (
-            f"| {dtype} | {f'the first {most}' if most else 'all'} | {total.entries} | {total.lowered} | {total.wrong} "
-            f"| {total.samples} | {total.samples_lowered} | {total.gradients} |"
-        )
+        for most, found in by_limit(results.values(), about[dtype]["samples"]).items():
+            total = summarize(found)
+            yield (
+                f"| {dtype} | {f'the first {most}' if most else 'all'} | {total.entries} | {total.lowered} "
+                f"| {total.wrong} | {total.samples} | {total.samples_lowered} | {total.gradients} |"
+            )
     yield ""
     yield "Made with:"
     yield ""
     for dtype in by_dtype:
         made = about[dtype]
-        most = f" --samples {made['samples']}" if made["samples"] else ""
+        option = f" --samples {made['samples']}" if made["samples"] else ""
         versions = ", ".join(f"{name} {made[name]}" for name in ("torch", "torch-mlir", "jaxlib"))
-        yield f"- `python -m tools.lowering.sweep {dtype}{most}` on {made['date']}, {versions}"
+        yield f"- `python -m tools.lowering.sweep {dtype}{option}` on {made['date']}, {versions}"
         if "note" in made:
             yield f"  {made['note']}"
     for dtype, results in by_dtype.items():

@@ -4,6 +4,7 @@
     python -m tools.lowering.sweep --quick --results F  # the first three samples, results in folder F
     python -m tools.lowering.sweep bfloat16 int64 --samples 3
     python -m tools.lowering.sweep --only '^linalg' --fresh --failed
+    python -m tools.lowering.sweep --through compile --samples 1
     python -m tools.lowering.sweep --culprits           # run nothing; list what does not lower, by culprit
     python -m tools.lowering.sweep --page               # run nothing; write docs/lowering.md from the results
 
@@ -28,6 +29,7 @@ from tools.opinfo.result_files import ABOUT, pending, read_results, result_file
 from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
 
 RESULTS = Path(__file__).parent / "results"
+COMPILED = RESULTS / "compile"
 TIME_LIMIT = 900.0
 
 
@@ -44,13 +46,20 @@ def main() -> int:
     parser.add_argument("--failed", action="store_true", help="run the entries that did not pass once more")
     parser.add_argument("--culprits", action="store_true", help="run nothing; list what does not lower, by culprit")
     parser.add_argument("--page", action="store_true", help="run nothing; write the page from the results")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument(
+        "--through",
+        choices=("aot", "compile"),
+        default="aot",
+        help="one program each way, or graphs with breaks",
+    )
+    parser.add_argument("--results", type=Path, help=f"folder, by default {RESULTS.name}/, {COMPILED.name}/ in it")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--batch", type=int, default=16, help="samples that are first tried as one program")
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT, help="seconds for one entry in one dtype")
     options = parser.parse_args()
+    options.results = options.results or (COMPILED if options.through == "compile" else RESULTS)
     if options.page:
-        page.write(Path(__file__).parents[2] / "docs" / "lowering.md", options.results)
+        page.write(Path(__file__).parents[2] / "docs" / "lowering.md", options.results, COMPILED)
         return 0
     if not options.culprits:
         options.results.mkdir(parents=True, exist_ok=True)
@@ -113,19 +122,21 @@ def _run(
             "TORCH_NEURONX_NEFF_CACHE_DIR": f"{private}/neff",
             "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR": f"{private}/local",
         }
-        with IsolatedWorker(command, time_limit=options.time_limit, environment=environment) as worker:
+        # A sweep runs with the least priority: on a busy machine the start takes minutes.
+        limits = {"time_limit": options.time_limit, "start_limit": options.time_limit}
+        with IsolatedWorker(command, **limits, environment=environment) as worker:
             while True:
                 try:
                     name, index = waiting.get_nowait()
                 except queue.Empty:
                     return
-                outcome = worker.run([index, dtype, options.samples, options.batch])
+                outcome = worker.run([index, dtype, options.samples, options.batch, options.through])
                 result: dict[str, Any]
                 if outcome.verdict is Verdict.ANSWERED:
                     result = outcome.answer
                 else:
                     ended = f"{outcome.verdict.value}: {outcome.detail}"[:400]
-                    result = asdict(LoweringResult(name, dtype, samples=1, ended=ended))
+                    result = asdict(LoweringResult(name, dtype, samples=1, limit=options.samples, ended=ended))
                 with lock:
                     with path.open("a") as file:
                         file.write(json.dumps(result) + "\n")

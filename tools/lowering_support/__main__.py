@@ -2,6 +2,7 @@
 
     python -m tools.op_statuses record --work build/op_statuses
     python -m tools.lowering_support --recorded build/op_statuses/recorded.jsonl
+    python -m tools.lowering_support --rows '^aten::(all|randperm)'  # after a change that touches only these
 
 The first command records the calls that OpInfo's samples make; the second lowers some of each operator, forward and
 backward, and keeps its progress next to the records, where it resumes.
@@ -9,8 +10,10 @@ backward, and keeps its progress next to the records, where it resumes.
 
 import argparse
 import json
+import re
 import sys
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any
 from tools.op_statuses.collect import append_line, attempts, read_lines, resume
 from tools.op_statuses.signatures import find_overload
 from torch_neuronx.testing.isolation import IsolatedWorker, Verdict
-from torch_neuronx_compile.support.table import FORMAT, SHIPPED, sources
+from torch_neuronx_compile.support.table import FORMAT, SHIPPED, read, sources
 
 COMMAND = "python -m tools.lowering_support"
 FORWARD_ATTEMPTS = 8
@@ -34,11 +37,13 @@ def main() -> int:
     """Lower what is recorded and write the table."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--recorded", type=Path, default=Path("build/op_statuses/recorded.jsonl"))
-    parser.add_argument("--only", default="", help="part of the names of the operators to lower")
+    parser.add_argument("--rows", help="regular expression: make only these rows anew, keep the others of the table")
     options = parser.parse_args()
-    results = options.recorded.with_name("support.jsonl")
-    lower_all(options.recorded, results, options.only)
-    table = write_table(results)
+    results = options.recorded.with_name("support.jsonl" if options.rows is None else "support_rows.jsonl")
+    if options.rows is not None:
+        results.unlink(missing_ok=True)
+    lower_all(options.recorded, results, options.rows or "")
+    table = write_table(results, {} if options.rows is None else read()["ops"])
     refused = sum(row[0] is not None for row in table.values())
     backward = sum(row[0] is None and row[1] is not None for row in table.values())
     print(f"{len(table)} operators: {refused} do not lower, of {backward} more the gradient does not")
@@ -52,7 +57,7 @@ def lower_all(recorded: Path, path: Path, only: str) -> None:
         for call in line["calls"]:
             by_op[call["op"]][json.dumps(call, sort_keys=True)] = call
     done = {line["op"] for line in resume(path)}
-    todo = sorted(op for op in by_op if op.startswith("aten::") and only in op and op not in done)
+    todo = sorted(op for op in by_op if op.startswith("aten::") and re.search(only, op) and op not in done)
     todo = [op for op in todo if not find_overload(op)._schema.is_mutable]
     command = [sys.executable, "-m", "tools.lowering_support.call"]
     with IsolatedWorker(command, time_limit=TIME_LIMIT, environment={"OMP_NUM_THREADS": "1"}) as worker:
@@ -91,10 +96,10 @@ def _best(reasons: list[str | None]) -> str | None:
     return None if None in reasons or not reasons else reasons[0]
 
 
-def write_table(results: Path) -> dict[str, list[str | None]]:
-    """Write what was told of each operator."""
-    table: dict[str, list[str | None]] = {}
-    for line in sorted(read_lines(results), key=lambda line: line["op"]):
+def write_table(results: Path, kept: Mapping[str, list[str | None]]) -> dict[str, list[str | None]]:
+    """Write what was told of each operator, and the rows ``kept`` of others."""
+    table = dict(kept)
+    for line in read_lines(results):
         if line["told"]:
             gradient = line["backward"]
             table[line["op"]] = [
@@ -111,7 +116,7 @@ def write_table(results: Path) -> dict[str, list[str | None]]:
             "sources": sources(),
         },
     }
-    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in table.items())
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(table.items()))
     SHIPPED.write_text(f'{json.dumps(head)[:-1]}, "ops": {{\n{lines}\n}}}}\n', encoding="utf-8")
     return table
 
