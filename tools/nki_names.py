@@ -39,6 +39,7 @@ RULES_OF_METHODS = {
     "bit_operands": ["dtype"],
     "same_kind": ["operator-mix"],
     "option": ["option"],
+    "priority": ["generation", "option"],
 }
 EVERY_INSTRUCTION = ["partition-start", "dma-indirect"]
 

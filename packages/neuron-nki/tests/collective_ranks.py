@@ -29,6 +29,56 @@ def collected(shape: tuple[int, ...], body: Any, x: torch.Tensor) -> torch.Tenso
     return kernel(x)
 
 
+def _reduced_and_passed_on(x: Any, out: Any, group: ncc.ReplicaGroup) -> None:
+    halves = ([x[0:1, :]], [x[1:2, :]])
+    targets = ([out[0:1, :]], [out[1:2, :]])
+    ncc.collective_permute_implicit_reduce(halves, halves, targets, group, nl.add, channel_ids=[0, 1])
+
+
+def _check_all_to_all_v(rank: int, inputs: list[torch.Tensor], has_rdispls: bool) -> None:
+    counts = torch.tensor([[1, 3], [2, 4]])  # of the sender, to the receiver
+    begins = torch.tensor([[0, 2], [1, 4]])
+    lands = torch.tensor([[4, 0], [5, 0]])  # at the receiver, from the sender
+    metadata = torch.stack([counts[rank], begins[rank], torch.full((2,), 99), lands[rank]])
+    metadata = metadata[: 4 if has_rdispls else 3].to(torch.uint32)
+
+    @jit
+    def kernel(x: Any, given: Any) -> Any:
+        out = nl.zeros((2, 6), x.dtype, nl.shared_hbm)
+        ncc.all_to_all_v([x], [out], ncc.ReplicaGroup([[0, 1]]), given, has_rdispls=has_rdispls)
+        return out
+
+    got = kernel(inputs[rank], metadata).flatten()
+    want = torch.zeros(12, dtype=got.dtype)
+    for sender in range(2):
+        count, begin = counts[sender, rank], begins[sender, rank]
+        place = lands[rank, sender] if has_rdispls else 6 * sender
+        want[place : place + count] = inputs[sender].flatten()[begin : begin + count]
+    assert torch.equal(got, want)
+    assert metadata[2].tolist() == counts[:, rank].tolist()
+
+
+def _check_all_gather_v(rank: int, inputs: list[torch.Tensor], has_rdispls: bool) -> None:
+    counts, begins = (3, 5), (1, 2)
+    rows = [[counts[rank], 0], [begins[rank], 0], [99, 99], [6, 0]]
+    metadata = torch.tensor(rows[: 4 if has_rdispls else 3]).to(torch.uint32)
+
+    @jit
+    def kernel(x: Any, given: Any) -> Any:
+        out = nl.zeros((2, 6), x.dtype, nl.shared_hbm)
+        group = ncc.ReplicaGroup([[0, 1]])
+        ncc.all_gather_v([x], [out], group, given, recv_counts_known=True, has_rdispls=has_rdispls)
+        return out
+
+    got = kernel(inputs[rank], metadata).flatten()
+    want = torch.zeros(12, dtype=got.dtype)
+    for sender, (count, begin) in enumerate(zip(counts, begins, strict=True)):
+        place = (6, 0)[sender] if has_rdispls else 6 * sender
+        want[place : place + count] = inputs[sender].flatten()[begin : begin + count]
+    assert torch.equal(got, want)
+    assert metadata[2].tolist() == [99, 99]
+
+
 def main(store: str, rank: int) -> None:
     """Join the group and check."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -51,6 +101,11 @@ def main(store: str, rank: int) -> None:
     assert torch.equal(got, other)
     got = collected((2, 4), lambda x, out: ncc.collective_permute_implicit([[x]], [[out]], pair), mine)
     assert torch.equal(got, other)
+    got = collected((2, 4), lambda x, out: _reduced_and_passed_on(x, out, pair), mine)
+    assert torch.equal(got, (other.float() * 2).to(torch.bfloat16))
+    for has_rdispls in (False, True):
+        _check_all_to_all_v(rank, inputs, has_rdispls)
+        _check_all_gather_v(rank, inputs, has_rdispls)
     assert ncc.collective_permute_implicit_current_processing_rank_id(1, pair) == 1 - rank
     dist.destroy_process_group()
 

@@ -210,6 +210,29 @@ def test_cores_exchange_and_wait() -> None:
         assert got[1, :, 0].tolist() == [10, 11, 12]
 
 
+def test_engines_have_names_of_their_own() -> None:
+    assert nisa.tensor_engine is nisa.engine.tensor
+    assert nisa.sync_engine is nisa.engine.sync
+    assert [engine.value for engine in nisa.engine] == list(range(7))
+
+
+def test_the_gpsimd_engine_sends_small_tiles() -> None:
+    @jit
+    def send(x: Any) -> Any:
+        out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+        mine, theirs = nl.load(x), nl.ndarray(x.shape, x.dtype)
+        nisa.sendrecv(mine, theirs, 0, 0, pipe_id=0, dma_engine=nisa.dma_engine.gpsimd_dma)
+        nisa.dma_copy(out, theirs, engine=nisa.sync_engine)
+        return out
+
+    for kind, most in ((torch.float32, 256), (torch.bfloat16, 256), (torch.int8, 256)):
+        x = torch.arange(2 * most).reshape(2, most).to(kind)
+        assert torch.equal(send(x), x)
+        with pytest.raises(nisa.NkiValidationError) as caught:
+            send(torch.zeros(2, most + 1, dtype=kind))
+        assert caught.value.rule == "free-limit"
+
+
 def test_a_core_that_waits_for_ever_is_found() -> None:
     @jit
     def lonely(x: Any) -> None:

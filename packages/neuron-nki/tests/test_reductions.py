@@ -138,16 +138,43 @@ def test_nonzero_works_on_every_sixteenth_partition() -> None:
         assert got[partition].tolist() == list(row)
 
 
-def test_topk_is_ascending() -> None:
-    x = data((16, 8), "bfloat16", 9)
+@pytest.mark.parametrize(("n", "count"), [(128, 128), (42, 8), (100, 37)])
+def test_topk_is_ascending_in_rows_of_16_partitions(n: int, count: int) -> None:
+    x = data((48, 8), "bfloat16", 9)
 
     def body(values: Any, index: Any, tile: Any) -> None:
-        nisa.topk(values, index, tile, 128)
+        nisa.memset(values, -99.0)
+        nisa.memset(index, 77)
+        nisa.topk(values, index, tile, n)
 
-    values, index = execute(body, x, out=[((16, 1), "bfloat16"), ((16, 1), "uint32")])
-    flat = wide(x).T.reshape(-1)
-    assert np.array_equal(wide(values)[:, 0], np.sort(flat)[-16:])
-    assert np.array_equal(flat[index[:, 0]], wide(values)[:, 0])
+    values, index = execute(body, x, out=[((48, count), "bfloat16"), ((48, count), "uint32")])
+    for first in range(0, 48, 16):
+        row, kept, places = (wide(part[first : first + 16]).T.reshape(-1) for part in (x, values, index))
+        assert np.array_equal(kept[:count], np.sort(row[:n])[-count:])
+        assert np.array_equal(row[places[:count].astype(int)], kept[:count])
+        assert (kept[count:] == -99).all()
+        assert (places[count:] == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "rows", "columns", "n", "count", "kind"),
+    [
+        ("shape-match", 24, 8, 64, 8, "uint32"),
+        ("free-limit", 16, 8, 129, 8, "uint32"),
+        ("free-limit", 16, 8, 7, 4, "uint32"),
+        ("free-limit", 16, 8, 20, 21, "uint32"),
+        ("dtype", 16, 8, 64, 8, "int32"),
+    ],
+)
+def test_topk_refuses(rule: str, rows: int, columns: int, n: int, count: int, kind: str) -> None:
+    x = data((rows, columns), "bfloat16", 9)
+
+    def body(values: Any, index: Any, tile: Any) -> None:
+        nisa.topk(values, index, tile, n)
+
+    with pytest.raises(NkiValidationError) as caught:
+        execute(body, x, out=[((rows, count), "bfloat16"), ((rows, count), kind)])
+    assert caught.value.rule == rule
 
 
 def test_sequence_bounds() -> None:

@@ -299,6 +299,12 @@ class Checker:
                 advice="Use two instructions.",
             )
 
+    def priority(self, priority: int | None) -> None:
+        """``priority`` of a transfer is one that exists, on a chip that has them."""
+        if priority is not None:
+            self.generation_from(4, "a DMA priority")
+            self.option("priority", priority, (0, 1, 2, 3))
+
     def option(self, name: str, value: Any, allowed: Iterable[Any]) -> None:
         """``value`` is one of those that exist."""
         allowed = tuple(allowed)

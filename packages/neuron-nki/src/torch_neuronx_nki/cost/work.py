@@ -38,6 +38,8 @@ def work_of(instruction: Instruction, figures: Figures, *, stationary_is_loaded:
     if not instruction.operands:
         return Work(0.0, 0.0)
     cycles = max(elements * _cycles_per_element(instruction, figures), figures.least_cycles)
+    if instruction.opcode == "topk":
+        cycles = 4 * dict(instruction.parameters)["n"] + instruction.operands[0].elements_per_partition
     return Work(cycles / hz, (cycles + figures.fixed_cycles) / hz)
 
 
@@ -67,8 +69,6 @@ def _cycles_per_element(instruction: Instruction, figures: Figures) -> float:
         return figures.two_inputs if inputs > 1 else 1.0
     if instruction.engine is Engine.scalar and figures.scalar_modes and dtypes <= _NARROW_SCALAR and opcode in _FAST:
         return 0.5
-    if instruction.engine is Engine.gpsimd and opcode == "topk":
-        return 4.0
     return 1.0
 
 

@@ -66,12 +66,6 @@ def _mode(check: Checker, mode: DgeMode, engine: Engine, *tensors: NkiTensor) ->
     return mode
 
 
-def _priority(check: Checker, priority: Any) -> None:
-    if priority is not None:
-        check.generation_from(4, "a DMA priority")
-        check.option("priority", priority, (0, 1, 2, 3))
-
-
 @opcode(">dst src", "priority oob_mode dge_mode engine", by_dma=True)
 def _dma_copy(
     check: Checker, dst: Any, src: Any, priority: Any, oob_mode: OobMode, dge_mode: DgeMode, engine: Engine
@@ -89,7 +83,7 @@ def _dma_copy(
     if dst.dtype != src.dtype:
         check.not_packed("dst", dst)
         check.not_packed("src", src)
-    _priority(check, priority)
+    check.priority(priority)
     check.engine(engine, _QUEUES)
     mode = _mode(check, dge_mode, engine, dst, src)
     record = describe(mode)
@@ -147,7 +141,7 @@ def _dma_transpose(
     expected = tuple(src.shape[axis] for axis in order)
     if check.core.options.language >= (0, 4) or dst.size != src.size:
         check.shape("dst", dst, expected)
-    _priority(check, priority)
+    check.priority(priority)
     if DgeMode(dge_mode) is DgeMode.hwdge:
         check.generation_from(3, "hwdge")
         first = src.shape[0]

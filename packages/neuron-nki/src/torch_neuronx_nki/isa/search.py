@@ -152,37 +152,52 @@ def _topk(check: Checker, val_dst: Any, idx_dst: Any, src: Any, n: int) -> Plan:
         check.buffer(name, check.tensor(name, operand), SBUF)
     check.dtype("src", src, (dtypes.bfloat16,))
     check.dtype("val_dst", val_dst, (dtypes.bfloat16,))
-    check.dtype("idx_dst", idx_dst, (dtypes.uint16, dtypes.uint32, dtypes.int32))
-    if not 8 <= n < 65536 or n > src.size:
-        check.fail(
-            "free-limit", f"n is {n}", limit=(8, 65535), actual=n, advice="Search 8 to 65535 elements, all in src."
-        )
+    check.dtype("idx_dst", idx_dst, (dtypes.uint32,))
+    check.same_partitions(src=src, val_dst=val_dst)
     check.same_elements(val_dst=val_dst, idx_dst=idx_dst)
-    if val_dst.size > n or val_dst.size >= 32768:
+    partitions, columns, count = src.shape[0], free(src), free(val_dst)
+    if partitions % finding.SNAKE:
+        check.fail(
+            "shape-match",
+            f"src has {partitions} partitions",
+            limit=f"a multiple of {finding.SNAKE}",
+            actual=partitions,
+            advice=f"Each {finding.SNAKE} partitions hold one row, one column after the other.",
+        )
+    most = min(65535, columns * finding.SNAKE)
+    if not 8 <= n <= most:
         check.fail(
             "free-limit",
-            f"{val_dst.size} elements are asked of {n}",
-            limit=min(n, 32767),
-            actual=val_dst.size,
-            advice="Ask for fewer.",
+            f"n is {n}, and src holds {columns * finding.SNAKE} elements in {finding.SNAKE} partitions",
+            limit=(8, most),
+            actual=n,
+            advice="Search 8 to 65535 elements, all in src.",
         )
-    load, save = src.codec.load, val_dst.codec.save
-    values_shape, rows = val_dst.shape, val_dst.shape[0]
+    if count > min(n, 32767):
+        check.fail(
+            "free-limit",
+            f"{count} elements are asked of {n}",
+            limit=min(n, 32767),
+            actual=count,
+            advice="Give val_dst as many elements per partition as there are to find.",
+        )
+    load = src.codec.load
 
     def run(out: torch.Tensor, index: torch.Tensor, x: torch.Tensor) -> None:
-        flat = finding.unsnaked(load(x).reshape(x.shape[0], -1))[:n]
-        count = out.numel()
-        order = torch.sort(flat, stable=True, descending=True).indices[:count].flip(0)
-        save(out, finding.snaked(flat[order], rows).reshape(values_shape))
-        index.copy_(finding.snaked(order, rows).reshape(values_shape))
+        rows = finding.unsnaked(x.reshape(partitions, columns))[:, :n]
+        order = torch.sort(load(rows), stable=True, descending=True).indices[:, :count].flip(1)
+        for to, found in ((out, rows.gather(1, order)), (index, order)):
+            to.copy_(finding.snaked(found, to.reshape(partitions, count)).reshape(to.shape))
 
-    return Plan(run, Engine.gpsimd)
+    return Plan(run, Engine.gpsimd, updates=("val_dst", "idx_dst"))
 
 
 def topk(val_dst: NkiTensor, idx_dst: NkiTensor, src: NkiTensor, n: int, name: str | None = None) -> Any:
-    """Write the largest of ``n`` bfloat16 elements, ascending, and where they were.
+    """Write the largest bfloat16 elements of each row, ascending, and where in the row they were (uint32).
 
-    Elements run partition first (element ``i`` in partition ``i % partitions``). Engine: gpsimd, from version 0.6.
+    A row is ``n`` elements in 16 partitions, one column after the other: element ``i`` is in partition ``i % 16`` and
+    column ``i // 16``. There are as many results as ``val_dst`` has elements per partition, and they are laid out as a
+    row is; what they do not reach stays as it was. Engine: gpsimd, from version 0.6.
     """
     return issue(_topk, (val_dst, idx_dst, src), (int(n),), name)
 

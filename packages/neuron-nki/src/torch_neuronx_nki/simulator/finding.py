@@ -2,6 +2,9 @@
 
 import torch
 
+SNAKE = 16
+"""Partitions that hold a row, one column after the other."""
+
 
 def places(rows: torch.Tensor, values: torch.Tensor, *, last_slot_first: bool = False) -> torch.Tensor:
     """Return where each of 8 ``values`` occurs in its row: equal values take later occurrences; -1 is nowhere."""
@@ -24,14 +27,17 @@ def replaced(rows: torch.Tensor, found: torch.Tensor, value: float) -> torch.Ten
     return wider.scatter(1, torch.where(found < 0, rows.shape[1], found), value)[:, :-1]
 
 
-def unsnaked(rows: torch.Tensor) -> torch.Tensor:
-    """Return elements that run partition first as one row."""
-    return rows.T.reshape(-1)
+def unsnaked(tile: torch.Tensor) -> torch.Tensor:
+    """Return rows that are held by 16 partitions each, one column after the other: (partitions / 16, 16 columns)."""
+    partitions, columns = tile.shape
+    return tile.reshape(partitions // SNAKE, SNAKE, columns).transpose(1, 2).reshape(partitions // SNAKE, -1)
 
 
-def snaked(values: torch.Tensor, partitions: int) -> torch.Tensor:
-    """Return one row as elements that run partition first."""
-    return values.reshape(-1, partitions).T
+def snaked(rows: torch.Tensor, tile: torch.Tensor) -> torch.Tensor:
+    """Return ``tile`` (partitions, columns) with ``rows`` in its first columns, as :func:`unsnaked` reads them."""
+    flat = unsnaked(tile)
+    flat[:, : rows.shape[1]] = rows
+    return flat.reshape(flat.shape[0], -1, SNAKE).transpose(1, 2).reshape(tile.shape)
 
 
 def bounds(ids: torch.Tensor) -> torch.Tensor:
