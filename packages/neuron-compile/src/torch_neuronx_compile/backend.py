@@ -16,10 +16,12 @@ from torch_neuronx import plugins
 from torch_neuronx.errors import ConfigurationError, NEFFCompilationError, RuntimeUnavailableError
 from torch_neuronx.events import GraphFellBack
 from torch_neuronx.logs import logger
+from torch_neuronx.runtimes.select import select_device_runtime
 from torch_neuronx_compile import metrics
-from torch_neuronx_compile._compat import ShortenTraceback, updated_inputs
+from torch_neuronx_compile._compat import ShortenTraceback, caches_packages, must_be_saved, updated_inputs
 from torch_neuronx_compile.capture.aot import device_of, trace
 from torch_neuronx_compile.capture.breaks import handing_over, install
+from torch_neuronx_compile.capture.index_bounds import check_indices
 from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
 from torch_neuronx_compile.capture.partition import compile_in_parts
 from torch_neuronx_compile.capture.shapes import check_static, specialise
@@ -65,7 +67,10 @@ def neuron(
         write_at_exit()
         with handing_over(module), named_by(names):
             compiler = partial(compile_graph, names=names, device=device, options=chosen)
-            return trace(module, inputs, compiler, cache_tag(chosen))
+            compiled = trace(module, inputs, compiler, cache_tag(chosen))
+            # What Dynamo is to save must be PyTorch's own object. Without eager mode there is nothing to look with.
+            checks = not caches_packages() and not must_be_saved() and select_device_runtime().eager
+            return check_indices(module, compiled) if checks else compiled
     except ShortenTraceback as error:
         error.first_useful_frame = inspect.currentframe()  # the user's traceback leaves out Dynamo's 30 frames
         raise

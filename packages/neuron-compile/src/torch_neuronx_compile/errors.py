@@ -51,6 +51,12 @@ class NestedRegionError(NeuronError, ShortenTraceback):
         super().__init__(message, first_useful_frame=None)
 
 
+class IndexBoundsError(NeuronError, IndexError):
+    """An argument of a compiled function holds an index outside of what is indexed with it."""
+
+    code = "index-bounds"
+
+
 class OptionError(ConfigurationError, ShortenTraceback):
     """An option, a variable or a flag of the compiler cannot be used."""
 

@@ -172,7 +172,7 @@ def _rule(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         mode.cache_enabled = False  # every later call of this trace comes here
     reason = why_not(op, args, kwargs) or _why_not_node(node)
     if reason is not None:
-        _break(translator, str(op) if node is None else _spelling(node), op, reason)
+        _break(translator, str(op) if node is None else spelling(node), op, reason)
     return NotImplemented
 
 
@@ -238,7 +238,7 @@ def _break(translator: Translator, name: str, op: Any, reason: str) -> None:
 # How a call is written ------------------------------------------------------------------------------------------------
 
 
-def _spelling(node: fx.Node) -> str:
+def spelling(node: fx.Node) -> str:
     """Return the operator as the user wrote it: ``torch.sort``, ``Tensor.sort``."""
     if node.op == "call_method":
         return f"Tensor.{node.target}"
@@ -257,7 +257,7 @@ def _describe_call(node: fx.Node) -> str:
     """Return a text that equal calls share: operator, dtypes, shapes, other arguments, whether a gradient is taken."""
     arguments = [_describe(argument) for argument in node.args]
     arguments += [f"{name}={_describe(argument)}" for name, argument in sorted(node.kwargs.items())]
-    return f"{_spelling(node)}({', '.join(arguments)})"
+    return f"{spelling(node)}({', '.join(arguments)})"
 
 
 def _describe(argument: Any) -> str:
