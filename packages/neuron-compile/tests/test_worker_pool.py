@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from torch_neuronx_compile.worker.client import Worker, WorkerError
-from torch_neuronx_compile.worker.pool import WorkerPool
+from torch_neuronx_compile.worker.pool import SIZE, WorkerPool
 from torch_neuronx_compile.worker.protocol import decode, encode
 
 
@@ -240,16 +240,31 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert run(program) == [0, 0]
 
 
-def test_looking_the_backend_up_starts_a_worker_and_importing_torch_does_not() -> None:
+def test_workers_start_when_something_is_traced_and_not_where_it_is_found(tmp_path: Path) -> None:
     program = """
 import sys, torch
 print("torch_neuronx_compile.worker" in sys.modules)
-torch.compile(lambda x: x, backend="neuron")
+compiled = torch.compile(lambda x: x.cos(), backend="neuron")
 from torch_neuronx_compile.worker.client import worker
-print(sum(child.alive for child in worker()._workers))
+alive = lambda: sum(child.alive for child in worker()._workers)
+print(alive())
+compiled(torch.ones(2, device="neuron"))
+print(alive())
+compiled(torch.ones(2, device="neuron", requires_grad=True)).sum().backward()
+print(alive())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["False", "1"]
+    environment = {
+        **os.environ,
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "TORCH_NEURONX_NEFF_CACHE_DIR": str(tmp_path / "neff"),
+        "TORCH_NEURONX_HLO_CACHE_DIR": str(tmp_path / "hlo"),
+        "TORCH_NEURONX_NEFF_LOCAL_CACHE_DIR": str(tmp_path / "local"),
+    }
+    for started in (["1", str(SIZE)], ["0", "0"]):
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300, env=environment
+        )
+        assert done.stdout.split() == ["False", "0", *started]
 
 
 class TestMessages:

@@ -24,8 +24,12 @@ torch 2.13.0:
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
   it takes Inductor's only.
 - ``bundled_autograd_cache``: the entry holds that object, not a key of Inductor's cache. The patch must still be in
-  force when the backward graph is compiled, hence ``force_non_lazy_backward_lowering``.
+  force when the backward graph is compiled.
+- ``force_non_lazy_backward_lowering``: hence this, and because both graphs are compiled at the same time.
 - ``BypassAOTAutogradCache``: how an entry that cannot be kept is left out.
+- ``codecache.init_backend_registration``, ``custom_backend_passes``, ``custom_backend_codegen_configs``: what AOT
+  Autograd's key says of Inductor's code generators, of which this backend uses none. To ask them is to import them all.
+- ``codecache.torch_key``: a digest of PyTorch's sources, which are read for it. Those of a release are its version.
 - ``GraphPickler``: graphs as ``aot_eager`` keeps them.
 - ``caching_precompile``, ``PrecompileContext``: Dynamo's entries are written by ``save_cache_artifacts`` only.
 - ``_TorchCompileInductorWrapper``: what ``torch.compile`` makes of ``mode`` and ``options`` for Inductor; ``dynamic``
@@ -39,8 +43,10 @@ jaxlib 0.10.2:
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, wraps
 from traceback import StackSummary
 from typing import Any, NoReturn
 
@@ -61,6 +67,7 @@ from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompil
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext, detect_fake_mode
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
+from torch._inductor import codecache as _codecache
 from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
@@ -77,6 +84,7 @@ __all__ = [
     "ShortenTraceback",
     "Translator",
     "aot_autograd",
+    "backward_with_forward",
     "before_higher_order_calls",
     "cached_functions",
     "caches_functions",
@@ -243,15 +251,66 @@ def must_be_saved() -> bool:
     return bool(_functorch_config.force_autograd_cache)
 
 
+class _Thread(threading.local):
+    inductors_own = True
+    """Whether keys that this thread makes speak of Inductor's code generators."""
+
+
+_thread = _Thread()
+
+
+class _Registered:
+    """A registry of Inductor's, empty for keys that do not speak of it."""
+
+    def __init__(self, registered: Mapping[str, Any]) -> None:
+        self._registered = registered
+
+    def values(self) -> Iterable[Any]:
+        return self._registered.values() if _thread.inductors_own else ()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._registered.items() if _thread.inductors_own else ()
+
+
+@cache
+def _let_keys_leave_out_inductor() -> None:
+    names: Any = _codecache
+    register = names.init_backend_registration
+    names.init_backend_registration = lambda: register() if _thread.inductors_own else None
+    of_sources = names.torch_key
+    version = f"{torch.__version__} {torch.version.git_version}".encode()
+    released = "git" not in torch.__version__
+
+    @wraps(of_sources)  # with the functions that it has as attributes
+    def torch_key() -> bytes:
+        return of_sources() if _thread.inductors_own or not released else version
+
+    names.torch_key = torch_key
+    for registry in ("custom_backend_passes", "custom_backend_codegen_configs"):
+        setattr(names, registry, _Registered(getattr(names, registry)))
+
+
+@contextmanager
+def backward_with_forward() -> Iterator[None]:
+    """Have AOT Autograd hand over the backward graph together with the forward graph."""
+    with _functorch_config.patch(force_non_lazy_backward_lowering=True):
+        yield
+
+
 @contextmanager
 def cached_functions(tag: str) -> Iterator[None]:
     """Have AOT Autograd keep this backend's graphs in its entries, under keys that ``tag`` is part of."""
+    _let_keys_leave_out_inductor()
     tags = f"{torch.compiler.config.cache_key_tag}|neuron:{tag}"
     with (
-        _functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True),
+        _functorch_config.patch(bundled_autograd_cache=True),
         _compiler_config.patch(cache_key_tag=tags),
     ):
-        yield
+        _thread.inductors_own = False
+        try:
+            yield
+        finally:
+            _thread.inductors_own = True
 
 
 def caches_packages() -> bool:

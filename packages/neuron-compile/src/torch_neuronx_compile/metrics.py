@@ -71,8 +71,8 @@ def get_dynamo_metrics() -> list[NeuronCompilationMetrics]:
 
     if torch_neuronx.device.is_initialized():
         torch_neuronx.synchronize()
-    with _lock:
-        return list(_records)
+    with _lock:  # graphs that compile at the same time end in any order
+        return sorted(_records, key=lambda record: record.timestamp)
 
 
 def reset_dynamo_metrics() -> None:

@@ -12,7 +12,15 @@ finally:
     if _before is None:
         del os.environ[_LEVEL]
 
-__all__ = ["_jax", "to_hlo", "xla_client"]
+__all__ = ["_jax", "compile_options", "to_hlo", "xla_client"]
+
+
+def compile_options() -> xla_client.CompileOptions:
+    """Return the options under which programs are compiled and loaded."""
+    options = xla_client.CompileOptions()
+    # Without this XLA drops roundings to bfloat16 that the program asks for, and results drift from eager mode's.
+    options.env_option_overrides = [("xla_allow_excess_precision", False)]
+    return options
 
 
 def to_hlo(module: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from torch import fx
 
@@ -11,12 +12,16 @@ Listener = Callable[[fx.GraphModule | None, GraphKind, str], object]
 
 _listeners: list[Listener] = []
 
+current: ContextVar[str | None] = ContextVar("torch_neuronx_compile_current_graph", default=None)
+"""The graph that is compiled in this context, also where another thread does it."""
+
 
 def captured(module: fx.GraphModule | None, kind: GraphKind, name: str) -> None:
-    """Tell the listeners of an AOT graph that is about to be compiled, in the thread that compiles it.
+    """Tell the listeners of an AOT graph that is about to be compiled, in the context that compiles it.
 
     ``module`` is ``None`` for a graph that was not traced: a cache of PyTorch's had it.
     """
+    current.set(name)
     for listener in tuple(_listeners):
         listener(module, kind, name)
 

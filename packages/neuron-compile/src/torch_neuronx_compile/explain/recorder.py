@@ -25,7 +25,7 @@ from torch_neuronx.hookspecs import hookimpl
 from torch_neuronx.runtimes.select import select_runtime
 from torch_neuronx_compile import metrics
 from torch_neuronx_compile.explain._compat import frame_id
-from torch_neuronx_compile.explain.capture import listening
+from torch_neuronx_compile.explain.capture import current, listening
 from torch_neuronx_compile.explain.dynamo import DynamoTrace, traced
 from torch_neuronx_compile.explain.report import Break, Explanation, Fallback, Graph, Lookup, Stage
 from torch_neuronx_compile.explain.reproduction import reproduction
@@ -62,8 +62,6 @@ class Recorder:
         self._records = records
         self._lock = threading.Lock()
         self._graphs: dict[str, _Captured] = {}
-        self._current: dict[int, _Captured] = {}
-        """The graph that a thread compiles: cache look-ups are its."""
         self._runs: dict[str, list[float]] = {}
         """Seconds of each run, by graph."""
         self._fallbacks: Counter[tuple[str, str]] = Counter()
@@ -79,7 +77,7 @@ class Recorder:
             graph.code = module.print_readable(print_output=False)
             graph.reproduction = reproduction(module, kind, name)
         with self._lock:
-            self._graphs[name] = self._current[threading.get_ident()] = graph
+            self._graphs[name] = graph
 
     @hookimpl
     def torch_neuronx_observe(self, event: Event) -> None:
@@ -87,7 +85,7 @@ class Recorder:
         with self._lock:
             match event:
                 case CacheLookedUp():
-                    graph = self._current.get(threading.get_ident())
+                    graph = self._graphs.get(current.get() or "")
                     if graph is not None:
                         graph.lookups.append(event)
                 case CompileFinished(graph=name) if name in self._graphs:

@@ -4,7 +4,7 @@ PyTorch pickles its whole entry, this object in it, and unpickles it when it is 
 than ``data``: the bytes of a :class:`GraphRecord`, which are verified before anything of them is used.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -25,9 +25,8 @@ from torch_neuronx_compile.loaded import bring, neff_of
 from torch_neuronx_compile.lowering.lower import fingerprints
 from torch_neuronx_compile.metrics import NeuronCompilationMetrics
 from torch_neuronx_compile.naming import GraphNames
+from torch_neuronx_compile.pending import Graph, settled
 from torch_neuronx_compile.saved.record import GraphRecord, check, read, write
-
-Graph = Callable[[list[Any]], Any]
 
 
 @dataclass
@@ -52,11 +51,20 @@ class SavedGraph(OutputCode):
         """Run the graph; empties ``arguments``."""
         return self._graph(arguments)  # type: ignore[misc]
 
+    def settle(self) -> None:
+        """Wait until the graph is compiled; raises what its compilation raised."""
+        if self._graph is not None:
+            self._graph = settled(self._graph)
+
     def prepare_for_serialization(self) -> None:
         """Leave ``data`` alone; PyTorch calls this on a copy. Raises what makes PyTorch leave the entry out."""
         if self.data is None:
             assert self._graph is not None
-            self.data = write(_record(self._graph))
+            try:
+                graph = settled(self._graph)
+            except NeuronError as error:  # raised where the compilation is waited for
+                raise CannotBeCached(f"a graph was not compiled: {error}") from error
+            self.data = write(_record(graph))
         self._graph = None
 
     def post_compile(self, *_: Any) -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -50,8 +50,15 @@ class Worker:
     ``TORCH_NEURONX_COMPILE_WORKER_MEMORY``, read when the child starts.
     """
 
-    def __init__(self, time_limit: float = TIME_LIMIT, memory_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        time_limit: float = TIME_LIMIT,
+        memory_limit: int | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        """Take tasks; ``meanwhile`` is called after each has been handed over."""
         self.time_limit = time_limit
+        self._meanwhile = meanwhile
         self.memory_limit = memory_limit
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,6 +70,11 @@ class Worker:
     def alive(self) -> bool:
         """Whether there is a child."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is under way, or the child is about to start."""
+        return self._lock.locked()
 
     def start(self, preload: Sequence[str] = ()) -> None:
         """Start the child if there is none; it imports the modules ``preload`` before its first task."""
@@ -154,6 +166,8 @@ class Worker:
         assert self._process is not None
         try:
             self._pipe.send_bytes(task)
+            if self._meanwhile is not None:
+                self._meanwhile()
             if self._pipe.poll(self.time_limit):
                 return Answer.decode(self._pipe.recv_bytes())
         except (EOFError, OSError):

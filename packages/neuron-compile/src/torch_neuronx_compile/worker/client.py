@@ -35,10 +35,10 @@ def worker() -> WorkerPool:
         return _process.pool
 
 
-def start_early() -> None:
-    """Start this process's first worker in the background, so that it is ready when the first graph is."""
+def start_early(count: int = 1) -> None:
+    """Start this process's first workers in the background, so that they are ready when the first graphs are."""
     with contextlib.suppress(OSError):  # no process can be started now; the first task will say so
-        worker().start_early()
+        worker().start_early(count)
 
 
 def _forget() -> None:

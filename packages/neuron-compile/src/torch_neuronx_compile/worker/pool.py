@@ -1,8 +1,9 @@
 """The workers of a process: a few, shared by its threads, so that several graphs compile at the same time."""
 
+import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +23,8 @@ class WorkerPool:
     """
 
     def __init__(self, size: int = SIZE, time_limit: float = TIME_LIMIT) -> None:
-        self._workers = tuple(Worker(time_limit) for _ in range(size))
+        self._errands: list[Callable[[], object]] = []
+        self._workers = tuple(Worker(time_limit, meanwhile=self._run_errands) for _ in range(size))
         self._idle = list(self._workers)
         self._freed = threading.Condition()
 
@@ -31,11 +33,20 @@ class WorkerPool:
         with self._take() as worker:
             return worker.call(function, **arguments)
 
-    def start_early(self) -> None:
-        """Start the first worker, which imports what lowering needs while this process goes on."""
-        if not any(worker.alive for worker in self._workers):
-            with self._take() as worker:
+    def start_early(self, count: int = 1) -> None:
+        """Start workers until ``count`` run; they import what lowering needs while this process goes on."""
+        for worker in self._workers[:count]:
+            if not worker.alive and not worker.busy:
                 worker.start(PRELOAD)
+
+    def meanwhile(self, errand: Callable[[], object]) -> None:
+        """Have the thread that hands over the next task run ``errand`` before it waits for the answer."""
+        self._errands.append(errand)
+
+    def _run_errands(self) -> None:
+        while self._errands:
+            with contextlib.suppress(IndexError):  # another thread took it
+                self._errands.pop()()
 
     def close(self) -> None:
         """End every child once its task is over; the next task starts another."""

@@ -76,6 +76,12 @@ class EmulatorCompiler:
             lnc=request.lnc,
         )
 
+    def get_ready(self) -> None:
+        """Import what running a program takes, while the worker compiles it."""
+        from torch_neuronx_compile.compilers.emulator.executable import get_ready
+
+        get_ready()
+
     def load(self, neff: neff.Neff, core: int) -> Executable:
         """Load the executable of this version of XLA, or raise :class:`NEFFExecutionError`."""
         from torch_neuronx_compile.compilers.emulator.executable import XlaExecutable

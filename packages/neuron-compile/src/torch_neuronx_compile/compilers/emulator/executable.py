@@ -1,9 +1,11 @@
 """A loaded XLA:CPU program that reads and writes device memory in place."""
 
+import contextlib
+import importlib
 from collections.abc import Sequence
 from functools import cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,9 +15,10 @@ from torch_neuronx_compile import _C
 from torch_neuronx_compile._compat import array_from_capsule, capsule_of_array, unset_fake_temporarily
 from torch_neuronx_compile.compilers.emulator.handlers import raise_plugins_error, register_own_handlers
 from torch_neuronx_compile.compilers.emulator.python_handler import reraised
-from torch_neuronx_compile.compilers.emulator.steps import Steps
-from torch_neuronx_compile.compilers.emulator.xla import compile_options
-from torch_neuronx_compile.xla_library import xla_client
+from torch_neuronx_compile.xla_library import compile_options, xla_client
+
+if TYPE_CHECKING:  # what compiles takes a fifth of a second, and who loads a program need not have it
+    from torch_neuronx_compile.compilers.emulator.steps import Steps
 
 
 @cache
@@ -24,6 +27,13 @@ def _client() -> Any:
     client = xla_client.make_cpu_client(asynchronous=False)
     register_own_handlers()
     return client
+
+
+def get_ready() -> None:
+    """Do once what the first program would wait for: start XLA, and import jax, which the first array asks for."""
+    _client()
+    with contextlib.suppress(ImportError):
+        importlib.import_module("jax")
 
 
 class XlaExecutable(Executable):
@@ -35,7 +45,7 @@ class XlaExecutable(Executable):
         serialized: bytes,
         tensors: dict[str, list[tuple[str, list[int]]]],
         core: int,
-        steps: Steps | None = None,
+        steps: "Steps | None" = None,
     ) -> None:
         """Load an executable that this version of XLA serialized; raises :class:`NEFFExecutionError` otherwise.
 

@@ -15,7 +15,7 @@ from torch_neuronx_compile.compilers.emulator.rewrite.plugin_calls import Plugin
 from torch_neuronx_compile.compilers.emulator.steps import Steps, steps_of
 from torch_neuronx_compile.worker.canonical import new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
-from torch_neuronx_compile.xla_library import xla_client
+from torch_neuronx_compile.xla_library import compile_options, xla_client
 
 Tensor = tuple[str, list[int]]
 """Torch's name of a dtype, and a shape."""
@@ -97,14 +97,6 @@ def _tensors(module: ir.Module) -> dict[str, list[Tensor]]:
         "inputs": [describe(kind) for kind in signature.inputs],
         "outputs": [describe(kind) for kind in signature.results],
     }
-
-
-def compile_options() -> xla_client.CompileOptions:
-    """Return the options under which programs are compiled and loaded."""
-    options = xla_client.CompileOptions()
-    # Without this XLA drops roundings to bfloat16 that the program asks for, and results drift from eager mode's.
-    options.env_option_overrides = [("xla_allow_excess_precision", False)]
-    return options
 
 
 def _implement(call: Any) -> None:
