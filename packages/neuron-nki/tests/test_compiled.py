@@ -1,5 +1,8 @@
 """Kernels inside graphs that are compiled for the device: values, gradients, writes, keys, errors, recompilations."""
 
+import base64
+import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -7,11 +10,14 @@ from typing import Any
 import pytest
 import torch
 from test_wrap import add_to, scaled_sum
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_neuronx import metrics
-from torch_neuronx_nki import NkiValidationError, equivalent, nki_op
+from torch_neuronx_nki import NkiLaunchError, NkiValidationError, equivalent, nki_op
+from torch_neuronx_nki import collectives as ncc
 from torch_neuronx_nki import isa as nisa
 from torch_neuronx_nki import language as nl
+from torch_neuronx_nki.graph_calls import GraphCall
 from torch_neuronx_nki.jit import jit
 
 
@@ -70,6 +76,48 @@ def test_a_launch_is_the_documented_custom_call(tmp_path: Path, monkeypatch: pyt
     text = program.read_text()
     assert text.count("stablehlo.custom_call @AwsNeuronCustomNativeKernel(") == 1
     assert count("Kernels.Simulated.scaled_sum") == 1
+    (encoded,) = re.findall(r'backend_config = "([A-Za-z0-9+/=]+)"', text)
+    config = json.loads(base64.b64decode(encoded))
+    assert config["func_name"] == "scaled_sum"
+    assert config["grid"] == [2]
+    assert config["kernel_version"] == "0.7"
+    assert config["klir_binary"]["input_names"] == ["a", "b"]
+    assert config["klir_binary"]["output_names"] == ["output_0"]
+    assert not config["has_collectives"]
+    assert "has_collectives = false" in text
+    assert "operand_output_aliases = array<i64" in text
+
+
+@jit
+def summed(parts: Any, total: Any) -> Any:
+    everyone = ncc.ReplicaGroup([[0]])
+    ncc.all_reduce([parts[0]], [total], everyone, nl.add)
+    out = nl.ndarray(total.shape, dtype=total.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, parts[1])
+    return out
+
+
+def test_the_call_says_what_is_written_and_who_communicates() -> None:
+    x, y, total = (torch.randn(2, 3, device="neuron") for _ in range(3))
+
+    def program(x: torch.Tensor, y: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        return summed((x, y), total)
+
+    graph = make_fx(program, tracing_mode="fake")(x, y, total).graph
+    (launch,) = [node for node in graph.nodes if "launch_2" in str(node.target)]
+    _, backend_config, has_collectives, aliases = launch.args
+    assert (has_collectives, aliases) == (True, [2, 0])
+    call = GraphCall.read(backend_config)
+    assert call.inputs == ("parts.0", "parts.1", "total")
+    assert (call.mutated, call.has_collectives, call.backend_config()) == ((2,), True, backend_config)
+    assert torch.equal(compiled(program)(x, y, total), y)
+    assert torch.equal(total, x)
+
+
+@pytest.mark.parametrize("text", ["", "!", "e30=", "eyJzaW11bGF0b3IiOiAxfQ=="])
+def test_a_call_of_another_version_is_an_error_that_says_so(text: str) -> None:
+    with pytest.raises(NkiLaunchError, match="Compile the graph again"):
+        torch.ops.torch_neuronx_nki.launch_1([torch.ones(2)], text, False, [])
 
 
 def test_writes_and_results_of_every_form() -> None:

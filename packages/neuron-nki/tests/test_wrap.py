@@ -174,7 +174,7 @@ class TestText:
             results=(((2, 2), "float32"),),
             settings={},
         )
-        assert GraphCall.read(call.text()) == call
+        assert GraphCall.read(call.backend_config()) == call
         module = types.ModuleType("kernels_of_a_test")
         module.kernel = scaled_sum  # type: ignore[attr-defined]
         with pytest.MonkeyPatch.context() as patch:

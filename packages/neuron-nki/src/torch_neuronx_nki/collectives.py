@@ -80,6 +80,10 @@ _OPCODES = {
 }
 
 
+NAMES = frozenset(_OPCODES)
+"""Opcodes of instructions in which ranks meet."""
+
+
 def all_reduce(
     srcs: Sequence[NkiTensor],
     dsts: Sequence[NkiTensor],

@@ -1,15 +1,19 @@
-"""A launch as a node of a graph: one operator per number of results, and what its text says of the launch.
+"""A launch as a node of a graph: one operator per number of results, whose other arguments say what is launched.
 
-The operators are pure. The text names the kernel, its source's fingerprint, the cores, every argument that is not a
-tensor, the shapes of the results, and which tensors the kernel writes to; those come back as the first results.
+The operators are pure: what the kernel writes to its arguments comes back as the first results. The arguments are named
+after the attributes of the custom call that they become. ``backend_config`` is JSON in base64, with the documented
+fields ``kernel_version``, ``klir_binary``, ``func_name``, ``grid`` and ``has_collectives``; what the simulator needs
+besides, and the chip's compiler has no field for, is in ``simulator``.
 """
 
-import dataclasses
+import base64
+import binascii
 import enum
 import importlib
+import inspect
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -41,23 +45,73 @@ class GraphCall:
     """Shape and dtype of each new tensor that it returns."""
     settings: dict[str, Any]
     """What ``nki.simulate`` was given."""
+    version: str = ""
+    """Of the kernel language."""
+    inputs: tuple[str, ...] = ()
+    """Names of the tensors: parameters of the function, and where in them."""
+    has_collectives: bool = False
+    """Whether it communicates with other ranks."""
 
     @property
     def outputs(self) -> int:
         """Number of results of the operator."""
         return len(self.mutated) + len(self.results)
 
-    def text(self) -> str:
+    @property
+    def aliases(self) -> list[int]:
+        """The operands that results are, each followed by the number of its result."""
+        return [number for pair in zip(self.mutated, range(len(self.mutated)), strict=True) for number in pair]
+
+    def constants(self) -> tuple[str, bool, list[int]]:
+        """Return the arguments of the operator after its tensors."""
+        return self.backend_config(), self.has_collectives, self.aliases
+
+    def backend_config(self) -> str:
         """Write it: the same call gives the same text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        config = {
+            "kernel_version": self.version,
+            "klir_binary": {
+                "binary": self.fingerprint,
+                "input_names": self.inputs,
+                "output_names": [f"output_{number}" for number in range(self.outputs)],
+            },
+            "func_name": self.kernel.rpartition(".")[2].rpartition(":")[2],
+            "grid": [self.lnc],
+            "has_collectives": self.has_collectives,
+            "simulator": {
+                "kernel": self.kernel,
+                "arguments": self.arguments,
+                "mutated": self.mutated,
+                "results": self.results,
+                "settings": self.settings,
+            },
+        }
+        return base64.b64encode(json.dumps(config, sort_keys=True, separators=(",", ":")).encode()).decode()
 
     @staticmethod
     @cache
-    def read(text: str) -> "GraphCall":
-        """Read what :meth:`text` wrote."""
-        found = json.loads(text)
-        results = tuple((tuple(shape), dtype) for shape, dtype in found.pop("results"))
-        return GraphCall(**{**found, "mutated": tuple(found["mutated"]), "results": results})
+    def read(backend_config: str) -> "GraphCall":
+        """Read what :meth:`backend_config` wrote. Raises :class:`NkiLaunchError` for anything else."""
+        try:
+            config = json.loads(base64.b64decode(backend_config, validate=True))
+            own = config["simulator"]
+            return GraphCall(
+                kernel=own["kernel"],
+                fingerprint=config["klir_binary"]["binary"],
+                lnc=config["grid"][0],
+                arguments=own["arguments"],
+                mutated=tuple(own["mutated"]),
+                results=tuple((tuple(shape), dtype) for shape, dtype in own["results"]),
+                settings=own["settings"],
+                version=config["kernel_version"],
+                inputs=tuple(config["klir_binary"]["input_names"]),
+                has_collectives=config["has_collectives"],
+            )
+        except (binascii.Error, ValueError, KeyError, TypeError, IndexError) as error:
+            raise NkiLaunchError(
+                f"The backend_config of a kernel's call is not what this package writes ({error!r}). Compile the graph "
+                "again with this version."
+            ) from error
 
 
 # Kernels by name ------------------------------------------------------------------------------------------------------
@@ -140,6 +194,31 @@ def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
     return {"object": identity(value), "as": fingerprint(value)}
 
 
+def input_names(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a name for each tensor, in the order of :func:`encode`: its parameter, and where it is in it."""
+    parameters = list(inspect.signature(function).parameters.values())
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    found: list[tuple[str, torch.Tensor]] = []
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if not any(known is value for _, known in found):
+                found.append((name, value))
+        elif isinstance(value, tuple | list):
+            for position, item in enumerate(value):
+                walk(f"{name}.{position}", item)
+        elif isinstance(value, dict):
+            for key, item in value.items():
+                walk(f"{name}.{key}", item)
+
+    for position, value in enumerate(args):
+        walk(names[position] if position < len(names) else f"{rest}.{position - len(names)}", value)
+    for name, value in kwargs.items():
+        walk(name, value)
+    return tuple(name for name, _ in found)
+
+
 def decode(data: Any, tensors: Sequence[Any]) -> Any:
     """Read what :func:`encode` wrote, with ``tensors`` in their places."""
     if isinstance(data, list):
@@ -191,7 +270,7 @@ def define() -> torch.library.Library:
     for outputs in range(1, MAX_RESULTS + 1):
         name = operator_name(outputs)
         results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-        library.define(f"{name}(Tensor[] tensors, str launch) -> {results}")  # type: ignore[no-untyped-call]
+        library.define(f"{name}({_PARAMETERS}) -> {results}")  # type: ignore[no-untyped-call]
         library.impl(name, _run, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{NAMESPACE}::{name}", _fake, lib=library)
         torch.library.register_vmap(f"{NAMESPACE}::{name}", _vmap, lib=library)
@@ -204,19 +283,22 @@ def operator(outputs: int) -> Any:
     return getattr(getattr(torch.ops, NAMESPACE), operator_name(outputs)).default
 
 
+_PARAMETERS = "Tensor[] tensors, str backend_config, bool has_collectives, int[] operand_output_aliases"
+
+
 def _as_results(values: Sequence[torch.Tensor]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _fake(tensors: Sequence[torch.Tensor], launch: str) -> Any:
-    call = GraphCall.read(launch)
+def _fake(tensors: Sequence[torch.Tensor], backend_config: str, *_: Any) -> Any:
+    call = GraphCall.read(backend_config)
     changed = [torch.empty_like(tensors[i], memory_format=torch.contiguous_format) for i in call.mutated]
     new = [tensors[0].new_empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in call.results]
     return _as_results([*changed, *new])
 
 
-def _run(tensors: Sequence[torch.Tensor], launch: str) -> Any:
-    call = GraphCall.read(launch)
+def _run(tensors: Sequence[torch.Tensor], backend_config: str, *_: Any) -> Any:
+    call = GraphCall.read(backend_config)
     copies = {i: tensors[i].clone(memory_format=torch.contiguous_format) for i in call.mutated}
     new = execute(call, [copies.get(i, tensor) for i, tensor in enumerate(tensors)])
     return _as_results([*copies.values(), *new])
@@ -242,14 +324,14 @@ def new_tensors(result: Any, tensors: Sequence[torch.Tensor]) -> list[torch.Tens
     return found
 
 
-def _vmap(info: Any, in_dims: Any, tensors: Sequence[torch.Tensor], launch: str) -> Any:
+def _vmap(info: Any, in_dims: Any, tensors: Sequence[torch.Tensor], backend_config: str, *_: Any) -> Any:
     """Launch once per element: a kernel is made for the shapes that it is given."""
-    call = GraphCall.read(launch)
+    call = GraphCall.read(backend_config)
     dims = in_dims[0]
     rows = [
         operator(call.outputs)(
             [tensor if dim is None else tensor.select(dim, i) for tensor, dim in zip(tensors, dims, strict=True)],
-            launch,
+            *call.constants(),
         )
         for i in range(info.batch_size)
     ]

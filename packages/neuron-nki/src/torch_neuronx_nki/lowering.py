@@ -37,7 +37,7 @@ def run_in_graph(operands: list[torch.Tensor], results: list[torch.Tensor], attr
 
     A kernel writes straight into the results that stand for arguments; its new tensors are copied.
     """
-    call = GraphCall.read(attributes["launch"])
+    call = GraphCall.read(attributes["backend_config"])
     tensors = list(operands)
     for position, result in zip(call.mutated, results, strict=False):
         tensors[position] = result.copy_(operands[position])

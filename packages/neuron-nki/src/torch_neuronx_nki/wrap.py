@@ -1,12 +1,13 @@
 """Kernels in graphs: ``wrap_nki``, and the path of a call that is traced."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from torch_neuronx_nki import _compat, graph_calls, launch, trace
+from torch_neuronx_nki import _compat, collectives, graph_calls, launch, trace
 from torch_neuronx_nki.errors import NkiLaunchError
 from torch_neuronx_nki.graph_calls import GraphCall
 from torch_neuronx_nki.jit import Kernel, jit
@@ -64,9 +65,11 @@ def call_as_node(
         mutated=(),
         results=(),
         settings=dict(settings),
+        version=".".join(map(str, options(**settings).language)),
+        inputs=graph_calls.input_names(function, args, kwargs),
     )
     call, result = _shaped(draft, shapes)
-    values = graph_calls.operator(call.outputs)(tensors, call.text())
+    values = graph_calls.operator(call.outputs)(tensors, *call.constants())
     values = [values] if call.outputs == 1 else list(values)
     changed, new = values[: len(call.mutated)], values[len(call.mutated) :]
     for position, value in zip(call.mutated, changed, strict=True):
@@ -91,7 +94,7 @@ _MAX_SHAPES = 1000
 
 def _shaped(draft: GraphCall, shapes: tuple[Any, ...]) -> tuple[GraphCall, Any]:
     """Run the kernel without data; return the call with its results, and the form of what it returns."""
-    key = (draft.text(), shapes)
+    key = (draft.backend_config(), shapes)
     found = _shapes.get(key)
     if found is None:
         if len(_shapes) >= _MAX_SHAPES:
@@ -112,14 +115,11 @@ def _shape(draft: GraphCall, shapes: tuple[Any, ...]) -> tuple[GraphCall, Any]:
     new = graph_calls.new_tensors(result, metas)
     # the simulator numbers arguments in the order in which it meets them, which is the order of `metas`
     order = [position for position in written.order() if position < len(metas)]
-    call = GraphCall(
-        kernel=draft.kernel,
-        fingerprint=draft.fingerprint,
-        lnc=draft.lnc,
-        arguments=draft.arguments,
+    call = dataclasses.replace(
+        draft,
         mutated=tuple(order),
         results=tuple((tuple(value.shape), str(value.dtype).removeprefix("torch.")) for value in new),
-        settings=draft.settings,
+        has_collectives=written.has_collectives,
     )
     if not 1 <= call.outputs <= graph_calls.MAX_RESULTS:
         raise NkiLaunchError(
@@ -140,9 +140,10 @@ def _shape(draft: GraphCall, shapes: tuple[Any, ...]) -> tuple[GraphCall, Any]:
 
 
 class _Written:
-    """Observes which arguments a launch writes to."""
+    """Observes which arguments a launch writes to, and whether it communicates."""
 
     def __init__(self) -> None:
+        self.has_collectives = False
         self.arguments: dict[int, int] = {}
         self.positions: set[int] = set()
 
@@ -151,6 +152,7 @@ class _Written:
             case trace.Allocation(is_argument=True):
                 self.arguments.setdefault(event.id, len(self.arguments))
             case trace.Instruction():
+                self.has_collectives |= event.opcode in collectives.NAMES
                 self.positions.update(
                     self.arguments[operand.allocation]
                     for operand in event.operands
