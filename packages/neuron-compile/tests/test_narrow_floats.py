@@ -1,12 +1,13 @@
-"""bfloat16 and float16 through the compiler: constants in the program have their width."""
+"""bfloat16 and float16 through the compiler: constants have their width, and steps of reductions more than that."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from .helpers import check
+from .helpers import check, compiled
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "clamp": lambda x: x.clamp(min=0.5),
@@ -19,6 +20,34 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sign": torch.sign,
     "trunc": torch.trunc,
 }
+
+
+LARGE: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda x: x.mean(1),
+    "mean of all": lambda x: x.mean(),
+    "variance": lambda x: x.var(1),
+    "deviation": lambda x: torch.std_mean(x)[0],
+    "norm": lambda x: x.norm(dim=1),
+    "norm of all": lambda x: torch.linalg.vector_norm(x, 3),
+    "norms": lambda x: torch._foreach_norm([x])[0],
+    "distance": lambda x: F.pairwise_distance(x, x / 2),
+    "direction": lambda x: F.normalize(x, dim=1),
+    "loss": lambda x: F.l1_loss(x, x / 2),
+    "pooling": lambda x: F.adaptive_avg_pool1d(x, 1),
+}
+
+
+def test_reductions_hold_more_than_their_dtype() -> None:
+    """Sums and squares on the way are beyond float16, the results are not."""
+    x = 300 + torch.linspace(-3, 3, 2000, dtype=torch.float16).reshape(2, 1000)
+
+    def all_of_them(x: Tensor) -> list[Tensor]:
+        return [function(x) for function in LARGE.values()]
+
+    exact = all_of_them(x.double())
+    found = compiled(all_of_them)(x.to("neuron"))
+    assert {one.dtype for one in found} == {torch.float16}
+    torch.testing.assert_close([one.cpu().double() for one in found], exact, rtol=2e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.statistics import NARROW
+
 aten = torch.ops.aten
 Scalar = int | float
 
@@ -65,12 +67,31 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """Decompose a scalar's norm; for other tensors torch-mlir has a conversion."""
+    """Decompose a scalar's norm, and that of narrow floats, whose squares may be beyond what the dtype holds."""
     if x.dim() != 0:
-        return NotImplemented  # type: ignore[no-any-return]
+        kind = dtype or x.dtype
+        if kind not in NARROW:
+            return NotImplemented  # type: ignore[no-any-return]
+        result: Tensor = torch.linalg.vector_norm(x.to(torch.float32), ord, dim, keepdim).to(kind)
+        return result
     size = x.abs()
     size = size if dtype is None else size.to(dtype)
     return (size != 0).to(size.dtype) if ord == 0 else size
+
+
+def norm(
+    self: Tensor,
+    p: float | None = None,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Decompose the older spelling of :func:`vector_norm`, where narrow floats need that."""
+    if (dtype or self.dtype) not in NARROW:
+        return NotImplemented  # type: ignore[no-any-return]
+    result: Tensor = torch.linalg.vector_norm(self, 2.0 if p is None else p, dim or None, keepdim, dtype=dtype)
+    return result
 
 
 def dist(self: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
@@ -157,6 +178,10 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten._trilinear.default: trilinear,
     aten.dist.default: dist,
     aten.linalg_vector_norm.default: vector_norm,
+    aten.norm.Scalar: norm,
+    aten.norm.ScalarOpt_dtype: norm,
+    aten.norm.ScalarOpt_dim: norm,
+    aten.norm.ScalarOpt_dim_dtype: norm,
     aten._cdist_forward.default: cdist_forward,
     aten._cdist_backward.default: cdist_backward,
     aten._pdist_forward.default: pdist_forward,

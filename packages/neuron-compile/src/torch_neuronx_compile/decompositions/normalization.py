@@ -9,21 +9,24 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.statistics import NARROW
+
 aten = torch.ops.aten
 
 
 def var_mean(
     self: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Decompose into the mean, and the mean of the squared distances from it."""
+    """Decompose into the mean, and the mean of the squared distances from it; narrow floats are widened first."""
     dims = list(dim) if dim else list(range(self.dim()))
     count = math.prod(self.shape[axis] for axis in dims)
-    mean = self.mean(dims, keepdim=True)
-    centred = self - mean
+    wide = self.to(torch.float32) if self.dtype in NARROW else self
+    mean = wide.mean(dims, keepdim=True)
+    centred = wide - mean
     degrees = max(count - (1 if correction is None else correction), 0)
     squares = (centred * centred).sum(dims, keepdim=keepdim)
     variance = squares / degrees if degrees else squares * math.inf
-    return variance, mean if keepdim else self.mean(dims)
+    return variance.to(self.dtype), (mean if keepdim else wide.mean(dims)).to(self.dtype)
 
 
 def var(

@@ -14,6 +14,9 @@ from torch_neuronx_compile.structured_ops import MAXIMUM, MINIMUM, PRODUCT, SUM,
 aten = torch.ops.aten
 Pair = tuple[Tensor, Tensor]
 
+NARROW = frozenset({torch.float16, torch.bfloat16})
+"""Dtypes in which the steps of a reduction would overflow or lose digits that its result has."""
+
 
 def _limits(self: Tensor, low: float, high: float, widening: float) -> Pair:
     """Return the outer edges: those given, else the data's extremes; equal ones are moved apart by ``widening``."""
@@ -246,12 +249,29 @@ def all_dims(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = Fal
     return found.to(torch.uint8) if self.dtype is torch.uint8 else found
 
 
+def mean(
+    self: Tensor, dim: Sequence[int] | int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Decompose a scalar's mean, and that of narrow floats: their sum may be beyond what the dtype holds."""
+    if self.dim() == 0:
+        return sum_of_scalar(self, dim, keepdim, dtype=dtype)
+    kind = dtype or self.dtype
+    axes = list(dim) if isinstance(dim, Sequence) else dim
+    return self.to(torch.float32).mean(axes, keepdim).to(kind) if kind in NARROW else NotImplemented
+
+
+def mean_of_all(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Decompose as :func:`mean`."""
+    return mean(self, None, dtype=dtype)
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.all.dims: all_dims,
     aten.amax.default: extreme_of_scalar,
     aten.amin.default: extreme_of_scalar,
     aten.sum.dim_IntList: sum_of_scalar,
-    aten.mean.dim: sum_of_scalar,
+    aten.mean.default: mean_of_all,
+    aten.mean.dim: mean,
     aten.prod.dim_int: sum_of_scalar,
     aten.histc.default: histc,
     aten.histogram.bin_ct: histogram,
