@@ -28,6 +28,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   py::class_<Options, c10::intrusive_ptr<Options>, c10d::Backend::Options>(group, "Options")
       .def(py::init<std::chrono::milliseconds>(), py::arg("timeout") = kBackendDefaultTimeout)
+      .def_readwrite("session", &Options::session)
       .def("__copy__", [](const Options& self) { return c10::make_intrusive<Options>(self); })
       .def("__deepcopy__", [](const Options& self, const py::dict&) { return c10::make_intrusive<Options>(self); });
 

@@ -187,8 +187,9 @@ at::Tensor flat(const at::Tensor& tensor) {
   return carried_view(tensor).view({-1});
 }
 
-void finish(const WorkPtr& work) {
-  work->wait(kNoTimeout);
+/// The call of eager mode that `tensor` would be given to.
+Call call_on(c10d::OpType type, const at::Tensor& tensor) {
+  return {type, tensor.numel(), tensor.scalar_type()};
 }
 
 // Collectives ---------------------------------------------------------------------------------------------------------
@@ -211,7 +212,8 @@ c10d::ReduceOp reduction_of(std::string_view name) {
 
 /// Reduces `values` over all members. The result is in `place` if the reduction is computed in the values' dtype, else
 /// in memory of its own.
-at::Tensor reduced(const Members& members, const at::Tensor& values, at::Tensor place, std::string_view reduction) {
+at::Tensor reduced(
+    const Members& members, c10d::OpType type, const at::Tensor& values, at::Tensor place, std::string_view reduction) {
   const auto plan = plan_reduction(reduction_of(reduction), values.scalar_type());
   if (!place.defined() || plan.copies(values.scalar_type())) {
     place = at::empty(values.sizes(), values.options().dtype(plan.compute));
@@ -220,12 +222,12 @@ at::Tensor reduced(const Members& members, const at::Tensor& values, at::Tensor 
   c10d::AllreduceOptions options;
   options.reduceOp = plan.carried;
   TensorList carried{carried_view(place)};
-  finish(members.group->carrier()->allreduce(carried, options));
+  members.group->run(call_on(type, values), [&](auto& carrier) { return carrier.allreduce(carried, options); });
   return place;
 }
 
 void all_reduce(const Members& members, const at::Tensor& x, at::Tensor y, const ffi::Dictionary& attributes) {
-  const auto sum = reduced(members, x, y, required<std::string_view>(attributes, "reduction"));
+  const auto sum = reduced(members, c10d::OpType::ALLREDUCE, x, y, required<std::string_view>(attributes, "reduction"));
   if (!sum.is_same(y)) {
     y.copy_(sum);
   }
@@ -233,7 +235,8 @@ void all_reduce(const Members& members, const at::Tensor& x, at::Tensor y, const
 
 void reduce_scatter(const Members& members, const at::Tensor& x, at::Tensor y, const ffi::Dictionary& attributes) {
   const auto dim = required<int64_t>(attributes, "scatter_dimension");
-  const auto sum = reduced(members, x, {}, required<std::string_view>(attributes, "reduction"));
+  const auto reduction = required<std::string_view>(attributes, "reduction");
+  const auto sum = reduced(members, c10d::OpType::_REDUCE_SCATTER_BASE, x, {}, reduction);
   y.copy_(sum.narrow(dim, members.position() * y.size(dim), y.size(dim)));
 }
 
@@ -245,7 +248,9 @@ void all_gather(const Members& members, const at::Tensor& x, at::Tensor y, const
   const auto gathered = direct ? y : at::empty(sizes, x.options());
   auto target = flat(gathered);
   auto source = flat(x);
-  finish(members.group->carrier()->_allgather_base(target, source, {}));
+  members.group->run(call_on(c10d::OpType::_ALLGATHER_BASE, x), [&](auto& carrier) {
+    return carrier._allgather_base(target, source, {});
+  });
   if (!direct) {
     for (int64_t i = 0; i < members.size(); ++i) {
       y.narrow(dim, i * x.size(dim), x.size(dim)).copy_(gathered.select(0, members.places[i]));
@@ -275,7 +280,9 @@ void all_to_all(const Members& members, const at::Tensor& x, at::Tensor y, const
   auto target = flat(received);
   auto source = flat(sent);
   std::vector<int64_t> even;
-  finish(members.group->carrier()->alltoall_base(target, source, even, even, {}));
+  members.group->run({c10d::OpType::ALLTOALL_BASE}, [&](auto& carrier) {
+    return carrier.alltoall_base(target, source, even, even, {});
+  });
   if (!direct) {
     const auto width = x.size(joined) / (joined == split ? count : 1);
     for (int64_t i = 0; i < count; ++i) {
@@ -291,7 +298,8 @@ void collective_broadcast(const Members& members, const at::Tensor& x, at::Tenso
   c10d::BroadcastOptions options;
   options.rootRank = members.places[0];
   TensorList carried{carried_view(y)};
-  finish(members.group->carrier()->broadcast(carried, options));
+  members.group->run(
+      call_on(c10d::OpType::BROADCAST, y), [&](auto& carrier) { return carrier.broadcast(carried, options); });
 }
 
 // Handlers ------------------------------------------------------------------------------------------------------------
@@ -334,6 +342,8 @@ ffi::Error run(
             attributes);
       }
       return ffi::Error::Success();
+    } catch (const c10::DistBackendError&) {
+      throw; // says all that the same collective says in eager mode
     } catch (c10::Error& known) {
       known.add_context(describe(name, members));
       throw;

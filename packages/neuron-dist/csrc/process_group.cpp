@@ -40,6 +40,19 @@ std::vector<int64_t> element_counts(const TensorList& tensors) {
   return counts;
 }
 
+/// What a call on `tensor` is on every rank: all of them give or get as much.
+Call call_on(OpType type, const at::Tensor& tensor) {
+  return {type, tensor.numel(), tensor.scalar_type()};
+}
+
+/// What the group keeps in its store is apart from what an earlier attempt of a job has left there.
+c10::intrusive_ptr<c10d::Store> store_of_session(c10::intrusive_ptr<c10d::Store> store, const std::string& session) {
+  if (session.empty()) {
+    return store;
+  }
+  return c10::make_intrusive<c10d::PrefixStore>(session, std::move(store));
+}
+
 void check_single(const char* op, const TensorList& tensors) {
   TORCH_CHECK_VALUE(tensors.size() == 1, op, " takes one tensor per rank, got ", tensors.size(), ".");
 }
@@ -55,11 +68,15 @@ ProcessGroupNeuron::ProcessGroupNeuron(
     : c10d::Backend(rank, size),
       // A prefix of its own, because torch gives the parts of a split group one store, and another may be Gloo too.
       carrier_(
-          carrier_factory()(c10::make_intrusive<c10d::PrefixStore>("neuron", store), rank, size, options->timeout)),
+          carrier_factory()(
+              c10::make_intrusive<c10d::PrefixStore>("neuron", store_of_session(store, options->session)),
+              rank,
+              size,
+              options->timeout)),
       options_(std::move(options)),
       roll_(
           std::make_shared<Roll>(
-              c10::make_intrusive<c10d::PrefixStore>("neuron_roll", store),
+              c10::make_intrusive<c10d::PrefixStore>("neuron_roll", store_of_session(store, options_->session)),
               rank,
               size,
               options_->group_name,
@@ -100,6 +117,7 @@ BackendPtr ProcessGroupNeuron::split(
   auto child = c10::make_intrusive<Options>(options->timeout);
   child->group_name = options->group_name;
   child->group_desc = options->group_desc;
+  child->session = options_->session;
   const auto& parents = options_->global_ranks_in_group;
   for (const int rank : ranks) {
     child->global_ranks_in_group.push_back(parents.empty() ? static_cast<uint64_t>(rank) : parents.at(rank));
@@ -116,6 +134,7 @@ BackendPtr ProcessGroupNeuron::merge(
   auto merged = c10::make_intrusive<Options>(options->timeout);
   merged->group_name = options->group_name;
   merged->group_desc = options->group_desc;
+  merged->session = options_->session;
   return c10::make_intrusive<ProcessGroupNeuron>(store->clone(), rank, size, std::move(merged));
 }
 
@@ -147,14 +166,38 @@ WorkPtr ProcessGroupNeuron::issued(WorkPtr work) {
   return work;
 }
 
-WorkPtr ProcessGroupNeuron::collective(OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
+WorkPtr ProcessGroupNeuron::collective(
+    const Call& call, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
   return issued(
       c10::make_intrusive<CollectiveWork>(
-          getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs), roll_));
+          getRank(), call, std::move(carrier), std::move(cargo), std::move(outputs), roll_));
+}
+
+void ProcessGroupNeuron::run(const Call& call, const std::function<WorkPtr(c10d::Backend&)>& start) {
+  const auto work = start(*carrier_);
+  const auto number = roll_->enter(call);
+  std::exception_ptr error;
+  try {
+    work->wait(kNoTimeout);
+  } catch (...) { // anything: the transport throws many kinds
+    error = roll_->explain(number, call, std::current_exception());
+  }
+  roll_->leave(number);
+  if (error) {
+    std::rethrow_exception(error);
+  }
 }
 
 WorkPtr ProcessGroupNeuron::point_to_point(
-    OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer) {
+    OpType type, const std::function<WorkPtr()>& start, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer) {
+  WorkPtr carrier;
+  try {
+    carrier = start();
+  } catch (const c10::Error&) {
+    throw;                          // wrong arguments
+  } catch (const std::exception&) { // the transport's: the connection is closed
+    std::rethrow_exception(roll_->explain_peer(peer, name_of(type), std::current_exception()));
+  }
   return issued(
       c10::make_intrusive<PointToPointWork>(
           getRank(), type, std::move(carrier), std::move(cargo), std::move(outputs), waiters_, roll_, peer));
@@ -163,7 +206,7 @@ WorkPtr ProcessGroupNeuron::point_to_point(
 WorkPtr ProcessGroupNeuron::broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::Read : Access::Write);
-  return collective(OpType::BROADCAST, carrier_->broadcast(carried, options), cargo, tensors);
+  return collective(call_on(OpType::BROADCAST, tensors.at(0)), carrier_->broadcast(carried, options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
@@ -173,7 +216,8 @@ WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::Allreduce
   carried_options.reduceOp = plan.carried;
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
-  return collective(OpType::ALLREDUCE, carrier_->allreduce(carried, carried_options), cargo, tensors);
+  return collective(
+      call_on(OpType::ALLREDUCE, tensors[0]), carrier_->allreduce(carried, carried_options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -184,7 +228,7 @@ WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d:
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
   return collective(
-      OpType::ALLREDUCE_COALESCED, carrier_->allreduce_coalesced(carried, carried_options), cargo, tensors);
+      {OpType::ALLREDUCE_COALESCED}, carrier_->allreduce_coalesced(carried, carried_options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOptions& options) {
@@ -194,14 +238,14 @@ WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOption
   carried_options.reduceOp = plan.carried;
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::ReadWrite : Access::Spoil);
-  return collective(OpType::REDUCE, carrier_->reduce(carried, carried_options), cargo, tensors);
+  return collective(call_on(OpType::REDUCE, tensors[0]), carrier_->reduce(carried, carried_options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allgather(TensorLists& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
   auto cargo = cargo_for_move();
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
-  return collective(OpType::ALLGATHER, carrier_->allgather(targets, sources, options), cargo, flatten(outputs));
+  return collective({OpType::ALLGATHER}, carrier_->allgather(targets, sources, options), cargo, flatten(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
@@ -220,7 +264,7 @@ WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, 
   auto target = cargo->load(output, Access::Write).view({-1});
   return c10::make_intrusive<CollectiveWork>(
       getRank(),
-      OpType::_ALLGATHER_BASE,
+      call_on(OpType::_ALLGATHER_BASE, input),
       carrier_->_allgather_base(target, source, options),
       std::move(cargo),
       TensorList{output},
@@ -238,7 +282,7 @@ WorkPtr ProcessGroupNeuron::allgather_coalesced(
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
   return collective(
-      OpType::ALLGATHER_COALESCED, carrier_->allgather_coalesced(targets, sources, options), cargo, flatten(outputs));
+      {OpType::ALLGATHER_COALESCED}, carrier_->allgather_coalesced(targets, sources, options), cargo, flatten(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::allgather_into_tensor_coalesced(
@@ -261,14 +305,14 @@ WorkPtr ProcessGroupNeuron::gather(TensorLists& outputs, TensorList& inputs, con
   auto cargo = cargo_for_move();
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
-  return collective(OpType::GATHER, carrier_->gather(targets, sources, options), cargo, flatten(outputs));
+  return collective({OpType::GATHER}, carrier_->gather(targets, sources, options), cargo, flatten(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::scatter(TensorList& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   auto cargo = cargo_for_move();
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
-  return collective(OpType::SCATTER, carrier_->scatter(targets, sources, options), cargo, outputs);
+  return collective({OpType::SCATTER}, carrier_->scatter(targets, sources, options), cargo, outputs);
 }
 
 // Gloo has no reduce-scatter of its own: it too reduces everywhere and keeps a part. Done here, the work is
@@ -289,7 +333,8 @@ WorkPtr ProcessGroupNeuron::reduce_and_keep(
     outputs.push_back(slice.destination);
   }
   TensorList carried{carried_view(buffer)};
-  return collective(type, carrier_->allreduce(carried, carried_options), std::move(cargo), std::move(outputs));
+  const auto call = type == OpType::_REDUCE_SCATTER_BASE ? call_on(type, parts[0]) : Call{type};
+  return collective(call, carrier_->allreduce(carried, carried_options), std::move(cargo), std::move(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::reduce_scatter(
@@ -367,7 +412,7 @@ WorkPtr ProcessGroupNeuron::alltoall_base(
   auto source = cargo->load(input, Access::Read);
   auto target = cargo->load(output, Access::Write);
   return collective(
-      OpType::ALLTOALL_BASE,
+      {OpType::ALLTOALL_BASE},
       carrier_->alltoall_base(target, source, output_splits, input_splits, options),
       cargo,
       {output});
@@ -390,29 +435,32 @@ WorkPtr ProcessGroupNeuron::alltoall(TensorList& outputs, TensorList& inputs, co
   auto target = carried_view(cargo->load_flat(outputs, Access::Write));
   auto sent = element_counts(inputs);
   auto received = element_counts(outputs);
-  return collective(OpType::ALLTOALL, carrier_->alltoall_base(target, source, received, sent, options), cargo, outputs);
+  return collective(
+      {OpType::ALLTOALL}, carrier_->alltoall_base(target, source, received, sent, options), cargo, outputs);
 }
 
 WorkPtr ProcessGroupNeuron::send(TensorList& tensors, int destination, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Read);
-  return point_to_point(OpType::SEND, carrier_->send(carried, destination, tag), cargo, tensors, destination);
+  return point_to_point(
+      OpType::SEND, [&] { return carrier_->send(carried, destination, tag); }, cargo, tensors, destination);
 }
 
 WorkPtr ProcessGroupNeuron::recv(TensorList& tensors, int source, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Write);
-  return point_to_point(OpType::RECV, carrier_->recv(carried, source, tag), cargo, tensors, source);
+  return point_to_point(OpType::RECV, [&] { return carrier_->recv(carried, source, tag); }, cargo, tensors, source);
 }
 
 WorkPtr ProcessGroupNeuron::recvAnysource(TensorList& tensors, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Write);
-  return point_to_point(OpType::RECVANYSOURCE, carrier_->recvAnysource(carried, tag), cargo, tensors, kAnyRank);
+  return point_to_point(
+      OpType::RECVANYSOURCE, [&] { return carrier_->recvAnysource(carried, tag); }, cargo, tensors, kAnyRank);
 }
 
 WorkPtr ProcessGroupNeuron::barrier(const c10d::BarrierOptions& options) {
-  return collective(OpType::BARRIER, carrier_->barrier(options), cargo_for_move(), {});
+  return collective({OpType::BARRIER}, carrier_->barrier(options), cargo_for_move(), {});
 }
 
 void ProcessGroupNeuron::monitoredBarrier(const c10d::BarrierOptions& options, bool all_ranks) {

@@ -29,6 +29,9 @@ class ProcessGroupNeuron final : public c10d::Backend {
   struct Options final : c10d::Backend::Options {
     explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
         : c10d::Backend::Options("neuron", timeout) {}
+
+    /// Prefix of everything that the group keeps in its store; empty for none.
+    std::string session;
   };
 
   ProcessGroupNeuron(
@@ -96,10 +99,9 @@ class ProcessGroupNeuron final : public c10d::Backend {
   void setSequenceNumberForGroup() override;
   uint64_t getSequenceNumberForGroup() override;
 
-  /// The group that moves bytes of host memory.
-  const BackendPtr& carrier() const {
-    return carrier_;
-  }
+  /// Runs a collective of host memory to its end. `start` issues it on the carrier. What it fails with is what the
+  /// collective on device memory fails with.
+  void run(const Call& call, const std::function<WorkPtr(c10d::Backend& carrier)>& start);
   /// Ranks of the members in the world, in the order of their ranks in this group.
   std::vector<int64_t> world_ranks() const;
 
@@ -109,9 +111,13 @@ class ProcessGroupNeuron final : public c10d::Backend {
     at::Tensor destination;
   };
 
-  WorkPtr collective(c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);
+  WorkPtr collective(const Call& call, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);
   WorkPtr point_to_point(
-      c10d::OpType type, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer);
+      c10d::OpType type,
+      const std::function<WorkPtr()>& start,
+      std::shared_ptr<Cargo> cargo,
+      TensorList outputs,
+      int peer);
   WorkPtr issued(WorkPtr work);
   WorkPtr gather_whole(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
   /// Reduces `parts` over all ranks, then keeps of the sum what each slice says.

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cctype>
 #include <sstream>
 
 namespace torch_neuronx::distributed {
@@ -39,11 +40,49 @@ std::exception_ptr backend_error(const std::string& message) {
   }
 }
 
+/// How many calls a rank's note names.
+constexpr size_t kLatest = 16;
+
 double seconds(std::chrono::steady_clock::duration duration) {
   return static_cast<double>(std::chrono::duration_cast<milliseconds>(duration).count()) / 1000;
 }
 
 } // namespace
+
+std::string name_of(c10d::OpType type) {
+  switch (type) {
+    case c10d::OpType::ALLREDUCE:
+      return "all_reduce";
+    case c10d::OpType::ALLREDUCE_COALESCED:
+      return "all_reduce_coalesced";
+    case c10d::OpType::ALLGATHER:
+      return "all_gather";
+    case c10d::OpType::_ALLGATHER_BASE:
+      return "all_gather_into_tensor";
+    case c10d::OpType::ALLGATHER_COALESCED:
+      return "all_gather_coalesced";
+    case c10d::OpType::REDUCE_SCATTER:
+      return "reduce_scatter";
+    case c10d::OpType::_REDUCE_SCATTER_BASE:
+      return "reduce_scatter_tensor";
+    case c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED:
+      return "reduce_scatter_tensor_coalesced";
+    case c10d::OpType::ALLTOALL:
+      return "all_to_all";
+    case c10d::OpType::ALLTOALL_BASE:
+      return "all_to_all_single";
+    default:
+      break;
+  }
+  auto name = c10d::opTypeToString(type);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+std::string Call::text() const {
+  auto text = name_of(type);
+  return count < 0 ? text : text + " of " + std::to_string(count) + " " + c10::toString(dtype);
+}
 
 Roll::Roll(
     c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string group, const std::vector<uint64_t>& names)
@@ -53,9 +92,13 @@ Roll::~Roll() {
   stop();
 }
 
-uint64_t Roll::enter() {
+uint64_t Roll::enter(const Call& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++entered_;
+  latest_.push_back(call);
+  if (latest_.size() > kLatest) {
+    latest_.pop_front();
+  }
   running_.emplace(entered_, Clock::now());
   if (!watcher_.joinable() && size_ > 1 && !stopped_) {
     watcher_ = std::thread([this] { watch(); });
@@ -89,7 +132,7 @@ void Roll::watch() {
     said = entered_;
     lock.unlock();
     try {
-      say_how_far(said);
+      say_how_far();
     } catch (const std::exception& error) {
       TORCH_WARN_ONCE("The store of process group '", group_, "' does not answer: ", error.what());
     }
@@ -97,12 +140,43 @@ void Roll::watch() {
   }
 }
 
-void Roll::say_how_far(uint64_t entered) {
-  store_->set(key_of(rank_), std::to_string(entered));
+// A note is the number of the latest call, then the calls up to it, one a line, the latest first.
+void Roll::say_how_far() {
+  std::ostringstream note;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    note << entered_;
+    std::for_each(latest_.rbegin(), latest_.rend(), [&](const Call& call) { note << "\n" << call.text(); });
+  }
+  store_->set(key_of(rank_), note.str());
 }
 
 bool Roll::has_arrived(int rank, uint64_t number) {
   return store_->check({key_of(rank)}) && std::stoull(store_->get_to_str(key_of(rank))) >= number;
+}
+
+std::string Roll::describe_other_call(uint64_t number, const Call& call) {
+  for (int rank = 0; rank < size_; ++rank) {
+    std::istringstream note(store_->get_to_str(key_of(rank)));
+    std::string line;
+    std::getline(note, line);
+    const auto latest = std::stoull(line);
+    for (auto at = latest; at >= number && std::getline(note, line); --at) {
+      if (at == number && line != call.text()) {
+        return c10::str(
+            "rank ",
+            name_of(rank),
+            " called ",
+            line,
+            " there, and rank ",
+            name_of(rank_),
+            " called ",
+            call.text(),
+            ". All ranks must make the same calls in the same order.");
+      }
+    }
+  }
+  return "every rank arrived, and a connection between them broke or stalled.";
 }
 
 std::vector<int> Roll::find_missing(uint64_t number) {
@@ -128,20 +202,20 @@ uint64_t Roll::name_of(int rank) const {
   return names_.empty() ? static_cast<uint64_t>(rank) : names_.at(static_cast<size_t>(rank));
 }
 
-std::exception_ptr Roll::explain(uint64_t number, const std::string& operation, const std::exception_ptr& cause) {
+std::exception_ptr Roll::explain(uint64_t number, const Call& call, const std::exception_ptr& cause) {
   std::ostringstream message;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto started = running_.find(number);
     const auto age = started == running_.end() ? Clock::duration::zero() : Clock::now() - started->second;
-    message << operation << " (number " << number << " of group '" << group_ << "') failed on rank " << name_of(rank_)
-            << " after " << seconds(age) << " s: ";
+    message << distributed::name_of(call.type) << " (number " << number << " of group '" << group_
+            << "') failed on rank " << name_of(rank_) << " after " << seconds(age) << " s: ";
   }
   try {
-    say_how_far(number);
+    say_how_far();
     const auto missing = find_missing(number);
     if (missing.empty()) {
-      message << "every rank arrived, and a connection between them broke or stalled.";
+      message << describe_other_call(number, call);
     } else {
       message << (missing.size() == 1 ? "rank " : "ranks ");
       for (size_t i = 0; i < missing.size(); ++i) {

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -13,8 +16,22 @@
 
 namespace torch_neuronx::distributed {
 
-/// Which ranks of a group have arrived at its collectives. A rank that waits for long says in the group's store how far
-/// it is, so that an error can name the ranks that are not there. Collectives that go well leave the store alone.
+/// The name that torch.distributed calls an operation by.
+std::string name_of(c10d::OpType type);
+
+/// What a rank calls.
+struct Call {
+  c10d::OpType type;
+  /// Elements that this rank gives or gets, the same number on every rank; -1 where ranks may differ.
+  int64_t count = -1;
+  at::ScalarType dtype = at::ScalarType::Undefined;
+
+  std::string text() const;
+};
+
+/// Which ranks of a group have arrived at its collectives, and with what calls. A rank that waits for long says so in
+/// the group's store, so that an error can name the ranks that are not there, or that called something else.
+/// Collectives that go well leave the store alone.
 class Roll {
  public:
   /// `names` are the ranks as the program knows them; empty means the group's own numbers.
@@ -23,12 +40,12 @@ class Roll {
   ~Roll();
 
   /// Counts a collective that starts now, and returns its number.
-  uint64_t enter();
+  uint64_t enter(const Call& call);
   /// Forgets a collective that has ended.
   void leave(uint64_t number);
   /// Returns the error for a collective that failed with `cause`: it names the ranks that do not arrive, for which it
-  /// waits a little, because they may be late themselves.
-  std::exception_ptr explain(uint64_t number, const std::string& operation, const std::exception_ptr& cause);
+  /// waits a little, because they may be late themselves, or a rank that called something else.
+  std::exception_ptr explain(uint64_t number, const Call& call, const std::exception_ptr& cause);
   /// The same for a send or a receive, whose other end is known.
   std::exception_ptr explain_peer(int peer, const std::string& operation, const std::exception_ptr& cause) const;
   /// Ends the waits of explain() and the thread that watches.
@@ -38,9 +55,10 @@ class Roll {
   using Clock = std::chrono::steady_clock;
 
   void watch();
-  void say_how_far(uint64_t entered);
+  void say_how_far();
   bool has_arrived(int rank, uint64_t number);
   std::vector<int> find_missing(uint64_t number);
+  std::string describe_other_call(uint64_t number, const Call& call);
   uint64_t name_of(int rank) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -52,6 +70,7 @@ class Roll {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint64_t, Clock::time_point> running_;
+  std::deque<Call> latest_; // the last of them is number `entered_`
   uint64_t entered_ = 0;
   bool stopped_ = false;
   std::thread watcher_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 
 namespace torch_neuronx::distributed {
 namespace {
@@ -23,53 +22,25 @@ FuturePtr make_future(const TensorList& outputs) {
   return c10::make_intrusive<c10::ivalue::Future>(tensors_type(), std::move(devices));
 }
 
-/// The name that torch.distributed calls an operation by.
-std::string name_of(c10d::OpType type) {
-  switch (type) {
-    case c10d::OpType::ALLREDUCE:
-      return "all_reduce";
-    case c10d::OpType::ALLREDUCE_COALESCED:
-      return "all_reduce_coalesced";
-    case c10d::OpType::ALLGATHER:
-      return "all_gather";
-    case c10d::OpType::_ALLGATHER_BASE:
-      return "all_gather_into_tensor";
-    case c10d::OpType::ALLGATHER_COALESCED:
-      return "all_gather_coalesced";
-    case c10d::OpType::REDUCE_SCATTER:
-      return "reduce_scatter";
-    case c10d::OpType::_REDUCE_SCATTER_BASE:
-      return "reduce_scatter_tensor";
-    case c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED:
-      return "reduce_scatter_tensor_coalesced";
-    case c10d::OpType::ALLTOALL:
-      return "all_to_all";
-    case c10d::OpType::ALLTOALL_BASE:
-      return "all_to_all_single";
-    default:
-      break;
-  }
-  auto name = c10d::opTypeToString(type);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
-
 } // namespace
 
 CollectiveWork::CollectiveWork(
     int rank,
-    c10d::OpType type,
+    const Call& call,
     WorkPtr carrier,
     std::shared_ptr<Cargo> cargo,
     TensorList outputs,
     std::shared_ptr<Roll> roll)
-    : Work(rank, type), carrier_(std::move(carrier)), outputs_(std::move(outputs)), future_(make_future(outputs_)) {
-  const auto number = roll->enter();
+    : Work(rank, call.type),
+      carrier_(std::move(carrier)),
+      outputs_(std::move(outputs)),
+      future_(make_future(outputs_)) {
+  const auto number = roll->enter(call);
   carrier_->getFuture()->addCallback(
-      [future = future_, cargo = std::move(cargo), outputs = outputs_, roll = std::move(roll), type, number](
+      [future = future_, cargo = std::move(cargo), outputs = outputs_, roll = std::move(roll), call, number](
           c10::ivalue::Future& carried) {
         if (carried.hasError()) {
-          future->setError(roll->explain(number, name_of(type), carried.exception_ptr()));
+          future->setError(roll->explain(number, call, carried.exception_ptr()));
           roll->leave(number);
           return;
         }

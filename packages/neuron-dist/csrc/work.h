@@ -20,7 +20,7 @@ class CollectiveWork final : public c10d::Work {
  public:
   CollectiveWork(
       int rank,
-      c10d::OpType type,
+      const Call& call,
       WorkPtr carrier,
       std::shared_ptr<Cargo> cargo,
       TensorList outputs,

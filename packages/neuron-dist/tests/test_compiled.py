@@ -50,13 +50,29 @@ def test_uneven_parts_break_the_graph(pair: World, tmp_path: Path) -> None:
     pair.run(compiled.uneven_parts_break_the_graph, str(tmp_path))
 
 
+def test_sends_and_receives_break_the_graph(pair: World, tmp_path: Path) -> None:
+    pair.run(compiled.point_to_point_breaks_the_graph, str(tmp_path))
+
+
 def test_groups_that_are_no_dimension_of_a_mesh(worlds: Worlds, tmp_path: Path) -> None:
     worlds.of(4).run(compiled.irregular_groups, str(tmp_path))
 
 
-def test_a_timeout_is_the_error_of_eager_mode(worlds: Worlds, tmp_path: Path) -> None:
-    (mine, eager), *_ = worlds.of(4).run(compiled.a_timeout_is_the_eager_error, str(tmp_path))
-    assert issubclass(mine, eager)
+def test_a_rank_that_hangs_is_the_error_of_eager_mode(four: World, tmp_path: Path) -> None:
+    (compiled_error, eager_error), *_ = four.run(compiled.errors_where_a_rank_hangs, str(tmp_path))
+    assert compiled_error == eager_error
+    assert eager_error[1].startswith("all_reduce (number 1 of group 'name') failed on rank 0 after seconds: rank 1 of ")
+
+
+def test_a_rank_that_calls_something_else_is_the_error_of_eager_mode(four: World, tmp_path: Path) -> None:
+    _, sums, broadcasts, _ = four.run(compiled.errors_where_a_rank_differs, str(tmp_path))
+    for (_, text), own, other in (
+        (sums[0], "rank 1 called all_reduce of 4 Float", "rank 2 called broadcast of 4 Float"),
+        (broadcasts[0], "rank 2 called broadcast of 4 Float", "rank 1 called all_reduce of 4 Float"),
+    ):
+        assert f"after seconds: {other} there, and {own}. All ranks must make the same calls" in text
+    assert sums[0] == sums[1]
+    assert broadcasts[0] == broadcasts[1]
 
 
 def test_a_peer_that_dies(tmp_path: Path) -> None:

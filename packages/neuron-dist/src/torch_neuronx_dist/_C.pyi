@@ -9,6 +9,7 @@ from torch_neuronx_dist._compat import Backend, Store
 
 class ProcessGroupNeuron(Backend):
     class Options(Backend.Options):
+        session: str
         def __init__(self, timeout: timedelta = ...) -> None: ...
 
     def __init__(self, store: Store, rank: int, size: int, options: Options) -> None: ...

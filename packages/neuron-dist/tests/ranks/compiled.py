@@ -2,11 +2,14 @@
 
 import copy
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -15,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 from ranks.compare import group_of, values
-from ranks.programs import NEURON, raises
+from ranks.programs import NEURON
 
 Function = Callable[..., Any]
 
@@ -225,6 +228,30 @@ def uneven_parts_break_the_graph(folder: str) -> None:
     torch.testing.assert_close(actual.cpu(), function(x).cpu())
 
 
+def point_to_point_breaks_the_graph(folder: str) -> None:
+    """Sends and receives run in eager mode, between graphs."""
+    other = 1 - dist.get_rank()
+
+    def one_way(x: Tensor) -> Tensor:
+        buffer = x + 1
+        work = dist.isend(buffer, 1) if other == 1 else dist.irecv(buffer, 0)
+        assert work is not None
+        work.wait()
+        return buffer * 2
+
+    def both_ways(x: Tensor) -> Tensor:
+        given, taken = x + 1, torch.zeros_like(x)
+        ways = [dist.P2POp(dist.isend, given, other), dist.P2POp(dist.irecv, taken, other)]
+        for work in dist.batch_isend_irecv(ways):
+            work.wait()
+        return taken * 2
+
+    for function, source in ((one_way, 0), (both_ways, other)):
+        x = torch.full((4,), float(dist.get_rank()), device=NEURON)
+        with fresh(folder):
+            assert compiled(function)(x).tolist() == [2.0 * (source + 1)] * 4
+
+
 def irregular_groups(folder: str) -> None:
     """Groups of any ranks: where the others make up groups of the size the program has them, else the graph breaks."""
     for ranks in ([0, 3], [1, 3], [0, 1, 3]):
@@ -238,42 +265,66 @@ def irregular_groups(folder: str) -> None:
         dist.barrier()
 
 
-def a_timeout_is_the_eager_error(folder: str) -> tuple[type, type] | None:
-    """Rank 0 waits for nobody: the compiled collective raises what the eager one raises, and says where."""
-    from datetime import timedelta
-
+def _all_reduce_in_both_modes(ranks: list[int]) -> list[tuple[Function, Any]]:
+    """A compiled sum and one of eager mode, each in a group of its own that waits for a second, and the groups."""
     # Of groups with the same ranks a graph uses the oldest.
-    groups = [dist.new_group([0, 1], timeout=timedelta(seconds=1)) for _ in range(2)]
-    errors = []
+    groups = [dist.new_group(ranks, timeout=timedelta(seconds=1)) for _ in range(2)]
+
+    def total(group: Any) -> Function:
+        return lambda x: functional.all_reduce(x, "sum", group).cpu()
+
+    return [(compiled(total(groups[0])), groups[0]), (total(groups[1]), groups[1])]
+
+
+def _error_of(function: Function, x: Tensor) -> tuple[str, str]:
+    """Kind and text of what a call raises, without the group's name, the time, and the transport's own words."""
+    with pytest.raises(dist.DistBackendError) as caught:
+        function(x)
+    text, _, words = str(caught.value).partition(" The transport says: ")
+    assert words
+    text = re.sub(r"group '\d+'", "group 'name'", text)
+    return type(caught.value).__name__, re.sub(r"after [\d.]+ s", "after seconds", text)
+
+
+def errors_where_a_rank_hangs(folder: str) -> list[tuple[str, str]] | None:
+    """What rank 0 hears, compiled and in eager mode, when rank 1 does not call."""
+    both = _all_reduce_in_both_modes([0, 1])
     x = torch.ones(4, device=NEURON)
     with fresh(folder):
-        run = compiled(lambda x: functional.all_reduce(x * 2, "sum", groups[0]), fullgraph=True)
-        if dist.get_rank() == 0:
-            for function in (run, lambda x: functional.all_reduce(x, "sum", groups[1]).cpu()):
-                try:
-                    function(x)
-                except RuntimeError as error:
-                    errors.append(error)
+        errors = [_error_of(function, x) for function, _ in both] if dist.get_rank() == 0 else None
     dist.barrier()
-    if dist.get_rank() != 0:
-        return None
-    mine, eager = errors
-    assert "all_reduce" in str(mine), mine
-    assert "rank 0" in str(mine), mine
-    assert isinstance(mine, dist.DistBackendError)
-    return type(mine), type(eager)
+    return errors
+
+
+def errors_where_a_rank_differs(folder: str) -> list[tuple[str, str]] | None:
+    """What ranks 1 and 2 hear, compiled and in eager mode, when rank 2 broadcasts instead of a sum."""
+    both = _all_reduce_in_both_modes([1, 2])
+    errors = None
+    x = torch.ones(4, device=NEURON)
+    with fresh(folder):
+        if dist.get_rank() == 1:
+            errors = [_error_of(function, x) for function, _ in both]
+        elif dist.get_rank() == 2:
+            errors = [_error_of(lambda x, group=group: dist.broadcast(x, 1, group), x) for _, group in both]
+    dist.barrier()
+    return errors
 
 
 def a_peer_dies(folder: str) -> None:
-    """The last rank ends between two calls; the others' program raises, and says where."""
+    """The last rank ends between two calls; the others' program raises what eager mode does."""
     x = torch.ones(4, device=NEURON)
+    rank, last = dist.get_rank(), dist.get_world_size() - 1
     with fresh(folder):
         run = compiled(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD), fullgraph=True)
         run(x)
-        if dist.get_rank() == dist.get_world_size() - 1:
+        if rank == last:
             os._exit(1)
-        with raises(dist.DistBackendError, "all_reduce", f"on rank {dist.get_rank()} of the group"):
+        with pytest.raises(dist.DistBackendError) as caught:
             run(x)
+    text = str(caught.value)
+    assert text.startswith(f"all_reduce (number 2 of group '0') failed on rank {rank} after ")
+    assert f" s: rank {last} of the group did not arrive. Look at what it printed last" in text
+    assert " The transport says: " in text
 
 
 # Parallelisms ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,10 @@ def _named(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 def _even(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     sizes = {*arguments["input_split_sizes"], *arguments["output_split_sizes"]}
     if len(sizes) > 1:
-        raise NotImplementedError("its parts differ in size, and StableHLO's all_to_all has parts of one size")
+        raise NotImplementedError(
+            "its parts differ in size: how many rows a rank gives and gets is then another number on every rank, which "
+            "one program for all ranks cannot say"
+        )
     return _named(arguments)
 
 
