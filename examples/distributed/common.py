@@ -19,8 +19,11 @@ DEVICES = {"cpu": ("cpu",), "neuron": ("neuron",), "both": ("cpu", "neuron")}
 
 @contextmanager
 def process_group() -> Iterator[None]:
-    """Join the ranks that the launcher started; CPU tensors travel with Gloo, device tensors with `neuron`."""
-    dist.init_process_group("cpu:gloo,neuron:neuron")
+    """Join the ranks that the launcher started; CPU tensors travel with Gloo, device tensors with `neuron`.
+
+    With `neuron://` the ranks that `torchrun --max-restarts` starts again do not meet what the first ones left.
+    """
+    dist.init_process_group("cpu:gloo,neuron:neuron", init_method="neuron://")
     try:
         yield
     finally:

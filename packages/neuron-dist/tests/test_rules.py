@@ -4,13 +4,16 @@ import json
 import os
 import signal
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
-from ranks.launch import Program, report_of, run_torchrun
+from ranks.launch import LIMIT, Program, report_of, run_torchrun
 
+from torch_neuronx_dist import session
 from torch_neuronx_dist.errors import RendezvousError, VersionMismatchError
 from torch_neuronx_dist.rendezvous import wait_until_reachable
 from torch_neuronx_dist.versions import Installation, check_same_versions, describe_difference, this_installation
@@ -181,6 +184,56 @@ except Exception as error:
     told = [line for line in result.out.splitlines() if line.startswith("VersionMismatchError Rank 1 on host ")]
     assert len(told) == 2
     assert "torch-neuronx 9.9 instead of" in told[0]
+
+
+# Attempts -------------------------------------------------------------------------------------------------------------
+
+
+def run_attempt(store: dist.Store, ranks: int) -> list[str]:
+    """Let ranks agree, each in a thread of its own, the first one last."""
+    with ThreadPoolExecutor(ranks) as pool:
+        found = [pool.submit(session.agree, store, rank, ranks) for rank in reversed(range(ranks))]
+        return [name.result(timeout=LIMIT) for name in found]
+
+
+def test_the_ranks_of_an_attempt_agree_on_a_name_of_its_own() -> None:
+    store = dist.HashStore()
+    store.set("neuron_session/ask/1", "asked by a rank that died before it was answered")
+    first, second = run_attempt(store, 3), run_attempt(store, 3)
+    assert len(set(first)) == len(set(second)) == 1
+    assert first != second
+    assert run_attempt(store, 1) != run_attempt(store, 1)
+
+
+def test_a_rank_that_does_not_come_is_named() -> None:
+    store = dist.HashStore()
+    store.set_timeout(timedelta(milliseconds=50))
+    with pytest.raises(dist.DistStoreError, match=r"Ranks \[1\] of 2 did not come to the first process group"):
+        session.agree(store, 0, 2)
+
+
+@pytest.mark.parametrize("first", ["neuron", "gloo"])
+def test_ranks_that_are_started_again_do_not_meet_the_first_ones(first: str, tmp_path: Path) -> None:
+    script = tmp_path / "again.py"
+    script.write_text(f"""
+import os, signal, torch, torch.distributed as dist
+attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True"
+dist.init_process_group("{first}", init_method="{"env" if first == "neuron" else "neuron"}://")
+group = dist.new_group(backend="neuron")
+tensor = torch.full((4,), attempt + dist.get_rank(), device="neuron")
+for _ in range(2):
+    dist.all_reduce(tensor, group=group)
+print(f"attempt {{attempt}} has {{tensor.tolist()}}", flush=True)
+if attempt == 0 and dist.get_rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if attempt == 0:
+    signal.pause()
+dist.destroy_process_group()
+""")
+    ended = run_torchrun(script, "--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("attempt 1 has [6, 6, 6, 6]") == 2
 
 
 # Rendezvous -----------------------------------------------------------------------------------------------------------

@@ -1,15 +1,26 @@
 """Names of torch that are not public. Checked with torch 2.13."""
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-# torch.distributed has both at run time, but does not export the first, and imports the second where it has Gloo.
-# Graphs hold groups by their registered names, and only torch's own code looks those up.
-from torch._C._distributed_c10d import Backend, ProcessGroup, ProcessGroupGloo, Store, _resolve_process_group
+# torch.distributed has them at run time, but does not export them. Graphs hold groups by their registered names, and
+# only torch's own code looks those up.
+from torch._C._distributed_c10d import Backend, PrefixStore, ProcessGroup, Store, _resolve_process_group
 from torch.distributed.distributed_c10d import GroupName
 
-__all__ = ["Backend", "ProcessGroupGloo", "Store", "group_named", "groups_with_ranks"]
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import ProcessGroupGloo  # a torch without Gloo has no such name
+
+__all__ = ["Backend", "PrefixStore", "ProcessGroupGloo", "Store", "group_named", "groups_with_ranks", "timeout_of"]
+
+
+def timeout_of(store: Store) -> timedelta:
+    """Return how long a store waits for a key."""
+    timeout: timedelta = store.timeout  # type: ignore[attr-defined]  # torch's own description of it is not complete
+    return timeout
 
 
 def group_named(name: str) -> ProcessGroup:

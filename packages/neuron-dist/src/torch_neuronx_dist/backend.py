@@ -25,6 +25,11 @@ class GroupRequest(Protocol):
     global_ranks_in_group: list[int]
 
 
+class _Attempt:
+    name = ""
+    """Prefix of what this process's groups keep in the job's store."""
+
+
 def register() -> None:
     """Offer the backend and its rendezvous to torch.distributed. Calling it again changes nothing."""
     import torch.distributed as dist
@@ -45,6 +50,8 @@ def create_process_group(request: GroupRequest, options: object | None) -> Proce
     """
     import torch.distributed as dist
 
+    from torch_neuronx_dist import session
+    from torch_neuronx_dist._compat import PrefixStore
     from torch_neuronx_dist.extension import load
     from torch_neuronx_dist.order import check_group_comes_first
     from torch_neuronx_dist.versions import check_same_versions
@@ -58,8 +65,15 @@ def create_process_group(request: GroupRequest, options: object | None) -> Proce
             f"pg_options for backend 'neuron' are of type {type(options).__name__}. "
             "Pass ProcessGroupNeuron.Options, or nothing."
         )
-    if not dist.is_initialized():  # the job's first group, which has every rank
-        check_same_versions(request.store, request.group_rank, request.group_size)
+    first = not dist.is_initialized()  # the job's first group, which has every rank
+    name = _Attempt.name
+    if session.launcher_keeps_store() and (first or not name):
+        name = session.agree(request.store, request.group_rank, request.group_size)
+    if first:
+        _Attempt.name = name
+        store = PrefixStore(name, request.store) if name else request.store
+        check_same_versions(store, request.group_rank, request.group_size)
+    options.session = name
     options._timeout = request.timeout
     options.group_name = request.group_id
     options.global_ranks_in_group = request.global_ranks_in_group

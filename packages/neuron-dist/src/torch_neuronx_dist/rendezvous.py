@@ -1,8 +1,9 @@
-"""The rendezvous ``neuron://``: PyTorch's ``env://``, which says early what it cannot reach.
+"""The rendezvous ``neuron://``: PyTorch's ``env://``, which says early what it cannot reach, and starts again.
 
 ``env://`` tries again until its timeout, without a word, because ranks may start before the process that keeps the
 store. This one does too, but what no waiting mends (no such host, no route) is an error at once, and the first
-refused connection is logged with the address.
+refused connection is logged with the address. Where ``torchrun`` gives the ranks it starts again the store of the
+attempt before, they use another part of it, whatever the backends.
 """
 
 from __future__ import annotations
@@ -44,12 +45,18 @@ def meet(url: str, timeout: timedelta = timedelta(minutes=5), **options: Any) ->
     """Check that the store's address can be reached, then meet as ``env://`` does. Raises RendezvousError."""
     from torch.distributed.rendezvous import rendezvous
 
+    from torch_neuronx_dist import session
+    from torch_neuronx_dist._compat import PrefixStore
+
     rank = os.environ.get("RANK", "")
-    keeps_store = rank == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    keeps_store = rank == "0" and not session.launcher_keeps_store()
     host, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
     if host and port.isdecimal() and not keeps_store:  # env:// says itself which variable is missing
         wait_until_reachable(host, int(port), timeout.total_seconds())
-    yield from rendezvous(url.replace(f"{SCHEME}://", "env://", 1), timeout=timeout, **options)
+    for store, number, size in rendezvous(url.replace(f"{SCHEME}://", "env://", 1), timeout=timeout, **options):
+        if session.launcher_keeps_store():
+            store = PrefixStore(session.agree(store, number, size), store)
+        yield store, number, size
 
 
 def wait_until_reachable(host: str, port: int, timeout: float) -> None:
