@@ -26,11 +26,19 @@ HALF = (2e-2, 2e-3)
         (parallelisms.fsdp2_keeps_parameters, FLOAT32),
         (parallelisms.fsdp2_mixed_precision, HALF),
         (parallelisms.fsdp2_offload, FLOAT32),
+        (parallelisms.pipeline_gpipe, FLOAT32),
+        (parallelisms.pipeline_1f1b, FLOAT32),
+        (parallelisms.pipeline_interleaved, FLOAT32),
         (parallelisms.tensor_parallel, FLOAT32),
         (parallelisms.expert_parallel, FLOAT32),
         (parallelisms.context_parallel, FLOAT32),
+        (parallelisms.context_parallel_ring, FLOAT32),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_equals_the_cpu(four: World, program: Program, tolerance: tuple[float, float]) -> None:
     four.run(parallelisms.compare_devices, program, *tolerance)
+
+
+def test_context_parallel_says_what_it_cannot_do(pair: World) -> None:
+    pair.run(parallelisms.context_parallel_refuses, 2)

@@ -5,8 +5,10 @@ A program returns what it computed, as CPU tensors: losses first, then the final
 
 import copy
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -201,6 +203,56 @@ def fsdp2_offload(device: str) -> list[torch.Tensor]:
     return fit(_fsdp2("neuron", offload_policy=CPUOffloadPolicy()), "neuron")
 
 
+# Pipelines ------------------------------------------------------------------------------------------------------------
+
+MICROBATCHES = 8
+
+
+def _pipeline(device: str, schedule: Any, stages_per_rank: int) -> list[torch.Tensor]:
+    """Train a model cut into stages, which the ranks get by turns."""
+    from torch.distributed.pipelining import PipelineStage
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    count = stages_per_rank * size
+    blocks = nn.ModuleList()
+    for number in range(rank, count, size):
+        torch.manual_seed(number)
+        blocks.append(nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+    blocks.to(device)
+    stages = [PipelineStage(block, rank + i * size, count, where(device)) for i, block in enumerate(blocks)]
+    runner = schedule(stages if stages_per_rank > 1 else stages[0], MICROBATCHES, loss_fn=nn.functional.mse_loss)
+    optimizer = torch.optim.SGD(blocks.parameters(), lr=0.5, momentum=0.9)
+    losses = []
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(step)
+        inputs, targets = (torch.randn(2 * MICROBATCHES, 8, generator=generator).to(device) for _ in range(2))
+        optimizer.zero_grad()
+        parts: list[torch.Tensor] = []
+        given = (inputs,) if rank == 0 else ()
+        runner.step(*given, **({"target": targets, "losses": parts} if rank == size - 1 else {}))
+        optimizer.step()
+        losses.append(torch.stack([local(part) for part in parts]) if parts else torch.empty(0))
+    return losses + [local(parameter) for parameter in blocks.parameters()]
+
+
+def pipeline_gpipe(device: str) -> list[torch.Tensor]:
+    from torch.distributed.pipelining import ScheduleGPipe
+
+    return _pipeline(device, ScheduleGPipe, 1)
+
+
+def pipeline_1f1b(device: str) -> list[torch.Tensor]:
+    from torch.distributed.pipelining import Schedule1F1B
+
+    return _pipeline(device, Schedule1F1B, 1)
+
+
+def pipeline_interleaved(device: str) -> list[torch.Tensor]:
+    from torch.distributed.pipelining import ScheduleInterleaved1F1B
+
+    return _pipeline(device, ScheduleInterleaved1F1B, 2)
+
+
 # Tensor, sequence, expert, context parallel ---------------------------------------------------------------------------
 
 
@@ -311,6 +363,45 @@ def context_parallel(device: str) -> list[torch.Tensor]:
         optimizer.step()
         losses.append(local(loss))
     return losses + [local(parameter) for parameter in projection.parameters()]
+
+
+def context_parallel_ring(device: str) -> list[torch.Tensor]:
+    """The same by rings of keys and values; on the CPU, where PyTorch has none, every rank has the whole sequence."""
+    from torch_neuronx_dist.attention import context_parallel
+
+    size = dist.get_world_size()
+    torch.manual_seed(0)
+    projection = nn.Linear(8, 24).to(device)
+    optimizer = torch.optim.SGD(projection.parameters(), lr=0.05)
+    mesh = init_device_mesh(device, (size,))
+    length = 8 * size
+    losses = []
+    for step in range(STEPS):
+        x = torch.randn(2, length, 8, generator=torch.Generator().manual_seed(step)).to(device)
+        optimizer.zero_grad()
+        with context_parallel(mesh, buffers=[x], buffer_seq_dims=[1]) if device == "neuron" else nullcontext():
+            q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in projection(x).chunk(3, -1))
+            loss = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum() / length
+            loss.backward()
+        if device == "neuron":
+            for tensor in (loss.detach(), *(parameter.grad for parameter in projection.parameters())):
+                dist.all_reduce(tensor)
+        optimizer.step()
+        losses.append(local(loss))
+    return losses + [local(parameter) for parameter in projection.parameters()]
+
+
+def context_parallel_refuses(mesh_size: int) -> None:
+    """What the ring cannot do is an error on every rank, and attention is whole again afterwards."""
+    from torch_neuronx_dist.attention import context_parallel
+
+    mesh = init_device_mesh("neuron", (mesh_size,))
+    x = torch.ones(1, 1, 4 * mesh_size, 2, device="neuron")
+    seen = torch.ones(1, 1, 4, 4, device="neuron")
+    with context_parallel(mesh, buffers=[x], buffer_seq_dims=[2]), pytest.raises(NotImplementedError, match="a mask"):
+        nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=seen)
+    assert x.shape[2] == 4 * mesh_size
+    assert torch.equal(nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True).cpu(), x.cpu())
 
 
 # Checkpoints ----------------------------------------------------------------------------------------------------------
