@@ -15,6 +15,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
   m.def("set_carrier_factory", &torch_neuronx::distributed::set_carrier_factory);
   m.def("set_group_finder", &torch_neuronx::distributed::set_group_finder);
+  m.def("set_backend_finder", &torch_neuronx::distributed::set_backend_finder);
   m.def("take_graph_error", torch::wrap_pybind_function(&torch_neuronx::distributed::take_graph_error));
   m.def("graph_handlers", [] {
     py::dict handlers;

@@ -13,7 +13,6 @@
 #include <numeric>
 #include <string_view>
 
-#include "process_group.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace torch_neuronx::distributed {
@@ -44,6 +43,11 @@ struct Members {
 GroupFinder& group_finder() {
   // Never destroyed: it holds a Python callable.
   static auto* finder = new GroupFinder();
+  return *finder;
+}
+
+BackendFinder& backend_finder() {
+  static auto* finder = new BackendFinder();
   return *finder;
 }
 
@@ -96,6 +100,10 @@ Members named_members(const std::string& name, const Groups& groups) {
   const auto process_group = c10d::resolve_process_group(name);
   auto backend = process_group->getBackend(c10::DeviceType::PrivateUse1);
   auto group = c10::dynamic_intrusive_pointer_cast<ProcessGroupNeuron>(backend);
+  if (!group) {
+    const pybind11::gil_scoped_acquire gil;
+    group = backend_finder()(name);
+  }
   return group ? bind(std::move(group), groups) : Members{};
 }
 
@@ -381,6 +389,10 @@ NEURON_GRAPH_COLLECTIVE(reduce_scatter);
 
 void set_group_finder(GroupFinder finder) {
   group_finder() = std::move(finder);
+}
+
+void set_backend_finder(BackendFinder finder) {
+  backend_finder() = std::move(finder);
 }
 
 const std::vector<std::pair<const char*, XLA_FFI_Handler*>>& graph_handlers() {

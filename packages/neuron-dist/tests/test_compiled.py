@@ -75,6 +75,11 @@ def test_a_rank_that_calls_something_else_is_the_error_of_eager_mode(four: World
     assert broadcasts[0] == broadcasts[1]
 
 
+def test_the_wrapper_of_debug_mode(tmp_path: Path) -> None:
+    with World(2, tmp_path, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}) as world:
+        world.run(compiled.debug_mode, str(tmp_path))
+
+
 def test_a_peer_that_dies(tmp_path: Path) -> None:
     with World(2, tmp_path) as world, pytest.raises(RankError) as caught:
         world.run(compiled.a_peer_dies, str(tmp_path))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import torch
 import torch.distributed as dist
 
 # torch.distributed has them at run time, but does not export them. Graphs hold groups by their registered names, and
@@ -14,7 +15,16 @@ from torch.distributed.distributed_c10d import GroupName
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import ProcessGroupGloo  # a torch without Gloo has no such name
 
-__all__ = ["Backend", "PrefixStore", "ProcessGroupGloo", "Store", "group_named", "groups_with_ranks", "timeout_of"]
+__all__ = [
+    "Backend",
+    "PrefixStore",
+    "ProcessGroupGloo",
+    "Store",
+    "group_named",
+    "groups_with_ranks",
+    "timeout_of",
+    "wrapped_backend",
+]
 
 
 def timeout_of(store: Store) -> timedelta:
@@ -26,6 +36,12 @@ def timeout_of(store: Store) -> timedelta:
 def group_named(name: str) -> ProcessGroup:
     """Return the process group that is registered as ``name``; raises ``RuntimeError`` where there is none."""
     return _resolve_process_group(GroupName(name))
+
+
+def wrapped_backend(name: str) -> Backend:
+    """Return the backend for device ``neuron`` of the group of that name, which debug mode hides in a wrapper."""
+    backend: Backend = group_named(name)._get_backend(torch.device("neuron"))
+    return getattr(backend, "wrapped_pg", backend)
 
 
 def groups_with_ranks(ranks: Sequence[int]) -> list[ProcessGroup]:

@@ -310,6 +310,17 @@ def errors_where_a_rank_differs(folder: str) -> list[tuple[str, str]] | None:
     return errors
 
 
+def debug_mode(folder: str) -> None:
+    """With torch's wrapper around groups, graphs run, and tensors of different sizes or dtypes are an error in time."""
+    rank = dist.get_rank()
+    with fresh(folder):
+        run = compiled(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD), fullgraph=True)
+        assert run(torch.ones(4, device=NEURON)).tolist() == [float(dist.get_world_size())] * 4
+    for tensor in (torch.ones(4 + rank), torch.ones(4, dtype=(torch.int32, torch.float32)[rank])):
+        with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
+            dist.all_reduce(tensor.to(NEURON))
+
+
 def a_peer_dies(folder: str) -> None:
     """The last rank ends between two calls; the others' program raises what eager mode does."""
     x = torch.ones(4, device=NEURON)

@@ -88,6 +88,7 @@ def _serve(rank: int, size: int, store: str, pipe: Connection, environment: dict
     import torch.distributed as dist
 
     os.environ.update(environment)
+    dist.set_debug_level_from_env()  # torch reads it when it is imported, which was before this process began
     torch.set_num_threads(1)
 
     def start() -> None:

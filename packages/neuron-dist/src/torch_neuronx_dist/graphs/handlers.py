@@ -16,10 +16,12 @@ def collectives() -> list[Collective]:
 
 
 def _handler(name: str) -> object:
+    from torch_neuronx_dist._compat import wrapped_backend
     from torch_neuronx_dist.graphs.replica_groups import find_group
 
     extension = load()
     extension.set_group_finder(find_group)
+    extension.set_backend_finder(wrapped_backend)
     return extension.graph_handlers()[name]
 
 
