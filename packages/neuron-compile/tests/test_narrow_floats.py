@@ -50,6 +50,29 @@ def test_reductions_hold_more_than_their_dtype() -> None:
     torch.testing.assert_close([one.cpu().double() for one in found], exact, rtol=2e-3, atol=1e-3)
 
 
+SCALED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "a number beyond the range": lambda x, scale: x * 65536.0,
+    "a tensor beyond the range": lambda x, scale: x * scale,
+    "a divisor beyond the range": lambda x, scale: x / 1e5,
+    "a tensor as the divisor": lambda x, scale: x / scale,
+    "a number below the range": lambda x, scale: (x * 20000.0) * 1e-8,
+    "an integer": lambda x, scale: x * 100000,
+    "a number between two": lambda x, scale: x * 0.9,
+}
+
+
+def test_scales_hold_more_than_the_dtype() -> None:
+    """As on the CPU: a loss of 0.25 scaled by 65536 is a float16 number, though the scale is not."""
+    x, scale = torch.tensor([1e-3, 0.25, 0.9, -0.5], dtype=torch.float16), torch.tensor(65536.0)
+
+    def all_of_them(x: Tensor, scale: Tensor) -> list[Tensor]:
+        return [function(x, scale) for function in SCALED.values()]
+
+    found = compiled(all_of_them)(x.to("neuron"), scale.to("neuron"))
+    assert {one.dtype for one in found} == {torch.float16}
+    torch.testing.assert_close([one.cpu() for one in found], all_of_them(x, scale), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_narrow_floats(name: str, dtype: torch.dtype) -> None:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.statistics import NARROW
+
 aten = torch.ops.aten
 
 
@@ -184,10 +186,40 @@ def lcm(self: Tensor, other: Tensor) -> Tensor:
     return (torch.div(a, torch.where(divisor == 0, torch.ones_like(divisor), divisor), rounding_mode="trunc") * b).abs()
 
 
+def _scaling(operator: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
+    def scaled(self: Tensor, other: Tensor | float) -> Tensor:
+        """Decompose a product or quotient of narrow floats and one number that they cannot hold, as float32."""
+        kind = torch.result_type(self, other)
+        if kind not in NARROW or not (_cannot_hold(kind, other) or _cannot_hold(kind, self)):
+            return NotImplemented  # type: ignore[no-any-return]
+        left, right = (
+            operand.to(torch.float32) if isinstance(operand, Tensor) else operand for operand in (self, other)
+        )
+        return operator(left, right).to(kind)
+
+    return scaled
+
+
+def _cannot_hold(kind: torch.dtype, number: Tensor | float) -> bool:
+    """Whether a number, or a scalar tensor that promotes to ``kind``, may have digits or a range that it has not."""
+    if isinstance(number, Tensor):
+        return number.dim() == 0 and number.is_floating_point() and number.dtype not in NARROW
+    if not isinstance(number, (int, float)) or number == 0 or not math.isfinite(number):
+        return False
+    limits = torch.finfo(kind)
+    if not limits.smallest_normal <= abs(number) <= limits.max:
+        return True
+    return not (math.frexp(number)[0] * 2 / limits.eps).is_integer()
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
     aten.remainder.Tensor: remainder,
+    aten.mul.Tensor: _scaling(torch.mul),
+    aten.mul.Scalar: _scaling(torch.mul),
+    aten.div.Tensor: _scaling(torch.div),
+    aten.div.Scalar: _scaling(torch.div),
     aten.remainder.Scalar: remainder_scalar,
     aten.remainder.Scalar_Tensor: remainder_scalar_tensor,
     aten.clamp.Tensor: clamp_tensor,
