@@ -212,10 +212,33 @@ def _cannot_hold(kind: torch.dtype, number: Tensor | float) -> bool:
     return not (math.frexp(number)[0] * 2 / limits.eps).is_integer()
 
 
+def _with_number(operator: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def bits(self: Tensor, other: int) -> Tensor:
+        """Decompose into the operator of two tensors; torch-mlir has no constants of uint8, which goes as int32."""
+        kind = torch.result_type(self, other)
+        wide = torch.int32 if kind is torch.uint8 else kind
+        return operator(self.to(wide), torch.full(self.shape, other, dtype=wide, device=self.device)).to(kind)
+
+    return bits
+
+
+def absolute(self: Tensor) -> Tensor:
+    """Return what has no sign as it is; torch-mlir converts others."""
+    return self.clone() if self.dtype is torch.uint8 else NotImplemented
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
     aten.remainder.Tensor: remainder,
+    aten.abs.default: absolute,
+    aten.bitwise_and.Scalar: _with_number(torch.bitwise_and),
+    aten.bitwise_or.Scalar: _with_number(torch.bitwise_or),
+    aten.bitwise_xor.Scalar: _with_number(torch.bitwise_xor),
+    aten.__lshift__.Scalar: _with_number(torch.bitwise_left_shift),
+    aten.__rshift__.Scalar: _with_number(torch.bitwise_right_shift),
+    aten.bitwise_left_shift.Tensor_Scalar: _with_number(torch.bitwise_left_shift),
+    aten.bitwise_right_shift.Tensor_Scalar: _with_number(torch.bitwise_right_shift),
     aten.mul.Tensor: _scaling(torch.mul),
     aten.mul.Scalar: _scaling(torch.mul),
     aten.div.Tensor: _scaling(torch.div),

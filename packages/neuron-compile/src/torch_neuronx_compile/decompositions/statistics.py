@@ -249,6 +249,16 @@ def all_dims(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = Fal
     return found.to(torch.uint8) if self.dtype is torch.uint8 else found
 
 
+def _of_bytes(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def reduction(self: Tensor, *arguments: Any, **named: Any) -> Tensor:
+        """Decompose ``any`` and ``all`` of uint8, which torch-mlir takes for a sum of bits; it converts others."""
+        if self.dtype is not torch.uint8:
+            return NotImplemented  # type: ignore[no-any-return]
+        return operator(self != 0, *arguments, **named).to(torch.uint8)
+
+    return reduction
+
+
 def mean(
     self: Tensor, dim: Sequence[int] | int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -266,7 +276,12 @@ def mean_of_all(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
+    aten.all.default: _of_bytes(torch.all),
+    aten.all.dim: _of_bytes(torch.all),
     aten.all.dims: all_dims,
+    aten.any.default: _of_bytes(torch.any),
+    aten.any.dim: _of_bytes(torch.any),
+    aten.any.dims: _of_bytes(torch.any),
     aten.amax.default: extreme_of_scalar,
     aten.amin.default: extreme_of_scalar,
     aten.sum.dim_IntList: sum_of_scalar,
