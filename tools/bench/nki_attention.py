@@ -39,39 +39,64 @@ def tiles(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: fl
     return out
 
 
+def turn(dst: torch.Tensor, rows: torch.Tensor) -> None:
+    """Write tiles of ``rows`` (128, tiles, columns) to ``dst`` (columns, tiles, 128), by four and through a bank."""
+    for first in range(0, rows.shape[1], 4):
+        size = min(4, rows.shape[1] - first)
+        bank = torch.empty(rows.shape[2], size, TILE, dtype=rows.dtype)
+        for i in range(size):
+            bank[:, i].copy_(rows[:, first + i].T)
+        dst[:, first : first + size].copy_(bank)
+
+
 def instructions(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> torch.Tensor:
     """Return attention by the kernel's instructions, each a call of torch into memory that is new, as a kernel's is."""
     heads, queries, depth = query.shape
     keys, dtype = key.shape[1], query.dtype
     parts = keys // TILE
-    out = torch.empty_like(query)
+    out, sums = torch.empty_like(query), torch.empty(heads, queries, 1)
     for head in range(heads):
         rows = key[head].view(parts, TILE, depth).transpose(0, 1).contiguous()
         values = value[head].view(parts, TILE, depth).transpose(0, 1).contiguous()
         turned = torch.empty(depth, parts, TILE, dtype=dtype)
-        for i in range(parts):
-            turned[:, i].copy_(rows[:, i].T.contiguous())
+        turn(turned, rows)
         turned = turned.view(depth, keys)
         for first in range(0, queries, TILE):
-            tile = query[head, first : first + TILE].clone()
-            stationary = tile.T.contiguous()
+            tile = query[head, first : first + TILE].clone().view(TILE, 1, depth)
+            part = torch.empty(depth, 1, TILE, dtype=dtype)
+            turn(part, tile)
+            stationary = part[:, 0]
             scores = torch.empty(TILE, keys)
             for start in range(0, keys, BANK):
                 torch.mm(
                     stationary.float().T, turned[:, start : start + BANK].float(), out=scores[:, start : start + BANK]
                 )
-            shift = scores.amax(1, keepdim=True).mul_(-scale)
+            top = scores.amax(1, keepdim=True)
+            shift = top * -scale
             weights = torch.exp(torch.addcmul(shift, scores, torch.tensor(scale)))
             total = weights.sum(1, keepdim=True)
             weights = weights.to(dtype)
             across = torch.empty(TILE, parts, TILE, dtype=dtype)
-            for i in range(parts):
-                across[:, i].copy_(weights[:, i * TILE : (i + 1) * TILE].T)
+            turn(across, weights.view(TILE, parts, TILE))
             product = torch.zeros(TILE, depth)
             for i in range(parts):
                 product.addmm_(across[:, i].float().T, values[:, i].float())
-            out[head, first : first + TILE] = product * total.reciprocal()
+            inverse = total.reciprocal()
+            stored = (product * inverse).to(dtype)
+            out[head, first : first + TILE].copy_(stored)
+            logarithm = top * scale + total.log()
+            sums[head, first : first + TILE].copy_(logarithm)
     return out
+
+
+def turn_in_numpy(dst: np.ndarray, rows: np.ndarray) -> None:
+    """Do as :func:`turn`."""
+    for first in range(0, rows.shape[1], 4):
+        size = min(4, rows.shape[1] - first)
+        bank = np.empty((rows.shape[2], size, TILE), rows.dtype)
+        for i in range(size):
+            bank[:, i] = rows[:, first + i].T
+        dst[:, first : first + size] = bank
 
 
 def interpreted(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: float) -> np.ndarray:
@@ -79,7 +104,7 @@ def interpreted(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: fl
     heads, queries, depth = query.shape
     keys, dtype = key.shape[1], query.dtype
     parts = keys // TILE
-    out = np.empty_like(query)
+    out, sums = np.empty_like(query), np.empty((heads, queries, 1), np.float32)
 
     def wide(x: np.ndarray) -> np.ndarray:
         return x.astype(np.float32)
@@ -88,25 +113,31 @@ def interpreted(query: np.ndarray, key: np.ndarray, value: np.ndarray, scale: fl
         rows = np.array(key[head].reshape(parts, TILE, depth).swapaxes(0, 1))
         values = np.array(value[head].reshape(parts, TILE, depth).swapaxes(0, 1))
         turned = np.empty((depth, parts, TILE), dtype)
-        for i in range(parts):
-            turned[:, i] = rows[:, i].T
+        turn_in_numpy(turned, rows)
         turned = turned.reshape(depth, keys)
         for first in range(0, queries, TILE):
-            stationary = np.array(query[head, first : first + TILE]).T.copy()
+            tile = np.array(query[head, first : first + TILE]).reshape(TILE, 1, depth)
+            part = np.empty((depth, 1, TILE), dtype)
+            turn_in_numpy(part, tile)
+            stationary = part[:, 0]
             scores = np.empty((TILE, keys), np.float32)
             for start in range(0, keys, BANK):
                 scores[:, start : start + BANK] = wide(stationary).T @ wide(turned[:, start : start + BANK])
-            shift = wide(scores).max(1, keepdims=True) * np.float32(-scale)
+            top = wide(scores).max(1, keepdims=True)
+            shift = top * np.float32(-scale)
             weights = np.exp(wide(scores) * np.float32(scale) + shift)
             total = weights.sum(1, keepdims=True)
             weights = weights.astype(dtype)
             across = np.empty((TILE, parts, TILE), dtype)
-            for i in range(parts):
-                across[:, i] = weights[:, i * TILE : (i + 1) * TILE].T
+            turn_in_numpy(across, weights.reshape(TILE, parts, TILE))
             product = np.zeros((TILE, depth), np.float32)
             for i in range(parts):
                 product += wide(across[:, i]).T @ wide(values[:, i])
-            out[head, first : first + TILE] = (product / total).astype(dtype)
+            inverse = np.float32(1) / total
+            stored = (product * inverse).astype(dtype)
+            out[head, first : first + TILE] = stored
+            logarithm = top * np.float32(scale) + np.log(total)
+            sums[head, first : first + TILE] = logarithm
     return out
 
 
