@@ -45,6 +45,16 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "grouped convolution": (lambda x, w: F.conv2d(x, w, padding=1, groups=2), (_x(2, 4, 16, 16), _x(8, 2, 3, 3))),
     "convolution over time": (lambda x, w: F.conv1d(x, w, padding=2), (_x(4, 8, 64), _x(16, 8, 5))),
     "pointwise convolution": (lambda x, w: F.conv2d(x, w, stride=2), (_x(2, 16, 16, 16), _x(16, 16, 1, 1))),
+    "largest of windows and their places": (
+        lambda x: F.max_pool2d(x.round(), 3, 2, 1, return_indices=True)[0],
+        (_x(2, 8, 20, 21),),
+    ),
+    "largest of windows in space": (lambda x: F.max_pool3d(x, 3, 2, 1), (_x(2, 3, 8, 12, 12),)),
+    "convolutions between what is row-major": (
+        lambda x, w, v: F.conv2d(F.max_pool2d(F.conv2d(x, w, padding=1).relu(), 2), v).mean((2, 3)),
+        (_x(2, 8, 16, 16), _x(8, 8, 3, 3), _x(16, 8, 3, 3)),
+    ),
+    "convolution of small planes": (lambda x, w: F.conv2d(x, w, padding=1), (_x(4, 16, 4, 4), _x(16, 16, 3, 3))),
     "padded by hand": (lambda x, w: F.conv2d(F.pad(x, (1, 2, 0, 1)), w), (_x(2, 4, 16, 16), _x(8, 4, 3, 3))),
 }
 FORWARD: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
@@ -93,6 +103,19 @@ def test_the_largest_of_a_window_may_be_nan_or_minus_infinity() -> None:
     x[0, 0, 3, 4], x[0, 1] = float("nan"), float("-inf")
     result = compiled(lambda x: F.max_pool2d(x, 3, 2, 1))(x.to("neuron")).cpu()
     torch.testing.assert_close(result, F.max_pool2d(x, 3, 2, 1), equal_nan=True, rtol=0, atol=0)
+
+
+def test_of_equals_the_first_place_is_taken_and_of_nans_the_last() -> None:
+    x = _x(1, 16, 20, 20).round()
+    x[0, 0, 3:5, 4], x[0, 1] = float("nan"), float("-inf")
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        values, places = F.max_pool2d(x, 3, 2, 1, return_indices=True)
+        return values, places
+
+    for result, expected in zip(compiled(function)(x.to("neuron")), function(x), strict=True):
+        assert result.dtype == expected.dtype
+        torch.testing.assert_close(result.cpu(), expected, equal_nan=True, rtol=0, atol=0)
 
 
 def test_an_infinity_and_a_nan_stay_what_they_are() -> None:

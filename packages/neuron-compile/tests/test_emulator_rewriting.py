@@ -121,3 +121,73 @@ def test_another_search_of_a_window_stays() -> None:
         }"""
     # Without the rule for NaN this is not what a plain maximum computes.
     assert "select" in _rewritten(body)
+
+
+def _convolved(rest: str, result: str) -> list[str]:
+    return _rewritten(f"""
+        func.func @main(%x: tensor<2x4x16x16xf32>, %w: tensor<8x4x3x3xf32>) -> {result} {{
+          %low = stablehlo.constant dense<0xFF800000> : tensor<f32>
+          %0 = stablehlo.convolution(%x, %w) dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1],
+            window = {{pad = [[1, 1], [1, 1]]}} {{batch_group_count = 1 : i64, feature_group_count = 1 : i64}}
+            : (tensor<2x4x16x16xf32>, tensor<8x4x3x3xf32>) -> tensor<2x8x16x16xf32>
+          {rest}
+        }}""")
+
+
+def _pooled(padding: str, extent: int) -> list[str]:
+    kind = f"tensor<2x8x{extent}x{extent}xf32>"
+    rest = f"""
+      %1 = "stablehlo.reduce_window"(%0, %low) ({{
+        ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+          %2 = stablehlo.maximum %a, %b : tensor<f32>
+          stablehlo.return %2 : tensor<f32>
+      }}) {{window_dimensions = array<i64: 1, 1, 3, 3>, window_strides = array<i64: 1, 1, 2, 2>,
+           padding = dense<[[0, 0], [0, 0], {padding}, {padding}]> : tensor<4x2xi64>}}
+        : (tensor<2x8x16x16xf32>, tensor<f32>) -> {kind}
+      return %1 : {kind}"""
+    return _convolved(rest, kind)
+
+
+def test_windows_of_any_padding_are_one_call() -> None:
+    assert _pooled("[1, 0]", 8) == ["neuron_convolve", "neuron_pool"]
+    assert _pooled("[1, 1]", 8) == ["neuron_convolve", "neuron_pool"]
+    assert _pooled("[0, 1]", 8) == ["neuron_convolve", "neuron_pool"]  # torch alone would have seven windows
+    assert _pooled("[2, 2]", 9) == ["neuron_convolve", "neuron_pool"]  # more than half of a window
+
+
+def test_a_transpose_of_a_convolution_is_written_by_its_call() -> None:
+    found = _convolved(
+        """%1 = stablehlo.transpose %0, dims = [1, 0, 2, 3] : (tensor<2x8x16x16xf32>) -> tensor<8x2x16x16xf32>
+          return %1 : tensor<8x2x16x16xf32>""",
+        "tensor<8x2x16x16xf32>",
+    )
+    assert found == ["neuron_convolve"]
+
+
+def test_results_of_the_program_are_row_major_and_what_lies_between_calls_is_channels_last() -> None:
+    def orders(last: str) -> list[list[int]]:
+        with new_context(), ir.Location.unknown():
+            module = ir.Module.parse(f"""module {{
+              func.func @main(%x: tensor<2x8x16x16xf32>, %w: tensor<8x8x3x3xf32>) -> tensor<2x8x16x16xf32> {{
+                %0 = stablehlo.convolution(%x, %w) {_SAME}
+                %1 = stablehlo.negate %0 : tensor<2x8x16x16xf32>
+                %2 = stablehlo.convolution(%1, %w) {_SAME}
+                %3 = {last} : tensor<2x8x16x16xf32>
+                return %3 : tensor<2x8x16x16xf32>
+              }}
+            }}""")
+            rewrite(module)
+            return [
+                list(ir.DenseIntElementsAttr(ir.ArrayAttr(found.attributes["result_layouts"])[0]))
+                for found in walk(module)
+                if found.name == "stablehlo.custom_call"
+            ]
+
+    row_major, channels_last = [3, 2, 1, 0], [1, 3, 2, 0]
+    assert orders("stablehlo.negate %2") == [channels_last, row_major]
+    assert orders("stablehlo.add %1, %2") == [row_major, row_major]
+
+
+_SAME = """dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {pad = [[1, 1], [1, 1]]}
+  {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+  : (tensor<2x8x16x16xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x16x16xf32>"""

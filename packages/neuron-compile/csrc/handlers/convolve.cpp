@@ -7,6 +7,10 @@ bool all_equal(at::IntArrayRef values, int64_t value) {
   return std::all_of(values.begin(), values.end(), [value](int64_t other) { return other == value; });
 }
 
+bool channels_last(const at::Tensor& tensor) {
+  return !tensor.is_contiguous() && tensor.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+}
+
 // The forward product, for any padding: what torch cannot say is done to the input first.
 at::Tensor forward(
     at::Tensor input,
@@ -57,11 +61,11 @@ at::Tensor transposed(
 
 } // namespace
 
-// A convolution whose views are batch, features, space (input), and output features, input features, space (kernel). The
-// attribute `out` places batch, features and space among the result's axes; `form` is chosen by the compiler.
+// A convolution whose views are batch, features, space (input and result), and output features, input features, space
+// (kernel); `form` is chosen by the compiler.
 ffi::Error convolve(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes) {
   return run_kernel([&] {
-    const auto input = viewed(operands, 0, attributes);
+    auto input = viewed(operands, 0, attributes);
     const auto weight = viewed(operands, 1, attributes);
     const auto stride = list(required<Integers>(attributes, "stride"));
     const auto low = list(required<Integers>(attributes, "low"));
@@ -70,7 +74,10 @@ ffi::Error convolve(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi
     const auto dilation = list(required<Integers>(attributes, "dilation"));
     const auto groups = required<int64_t>(attributes, "groups");
     const auto form = required<std::string_view>(attributes, "form");
-    auto out = result(results, 0).permute(list(required<Integers>(attributes, "out")));
+    auto out = seen(result(results, 0), "result", attributes);
+    if (channels_last(out)) { // the product has the input's order
+      input = input.contiguous(at::MemoryFormat::ChannelsLast);
+    }
     if (form == "forward") {
       out.copy_(forward(input, weight, stride, low, high, dilation, groups));
     } else if (form == "transposed" || form == "transposed reversed") {

@@ -50,17 +50,19 @@ at::Tensor result(const ffi::RemainingRets& results, size_t position) {
   return tensor_of(**buffer);
 }
 
-at::Tensor viewed(const ffi::RemainingArgs& operands, size_t position, const ffi::Dictionary& attributes) {
-  const auto whole = operand(operands, position);
-  const auto name = "view" + std::to_string(position);
-  const auto numbers = required<Integers>(attributes, name.c_str());
+at::Tensor seen(const at::Tensor& memory, const char* name, const ffi::Dictionary& attributes) {
+  const auto numbers = required<Integers>(attributes, name);
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   for (size_t i = 1; i + 1 < numbers.size(); i += 2) {
     sizes.push_back(numbers.begin()[i]);
     strides.push_back(numbers.begin()[i + 1]);
   }
-  return whole.as_strided(sizes, strides, numbers.begin()[0]);
+  return memory.as_strided(sizes, strides, numbers.begin()[0]);
+}
+
+at::Tensor viewed(const ffi::RemainingArgs& operands, size_t position, const ffi::Dictionary& attributes) {
+  return seen(operand(operands, position), ("view" + std::to_string(position)).c_str(), attributes);
 }
 
 #define NEURON_HANDLER(symbol, function) \
@@ -71,6 +73,7 @@ NEURON_HANDLER(convolve_handler, convolve);
 NEURON_HANDLER(softmax_handler, softmax);
 NEURON_HANDLER(moments_handler, moments);
 NEURON_HANDLER(reduce_handler, reduce);
+NEURON_HANDLER(pool_handler, pool);
 
 const std::vector<Handler>& handlers() {
   static const std::vector<Handler> all = {
@@ -79,6 +82,7 @@ const std::vector<Handler>& handlers() {
       {"neuron_softmax", softmax_handler},
       {"neuron_moments", moments_handler},
       {"neuron_reduce", reduce_handler},
+      {"neuron_pool", pool_handler},
   };
   return all;
 }

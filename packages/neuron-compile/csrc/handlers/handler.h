@@ -19,7 +19,10 @@ using Integers = ffi::Span<const int64_t>;
 // A CPU tensor over a row-major buffer, which must outlive it. Raises for a dtype that torch lacks.
 at::Tensor tensor_of(const ffi::AnyBuffer& buffer);
 
-// The operand at `position` as the attribute `view<position>` shows it: offset, then size and stride of every axis.
+// The tensor's memory as the attribute `name` shows it: offset, then size and stride of every axis.
+at::Tensor seen(const at::Tensor& memory, const char* name, const ffi::Dictionary& attributes);
+
+// The operand at `position` as the attribute `view<position>` shows it.
 at::Tensor viewed(const ffi::RemainingArgs& operands, size_t position, const ffi::Dictionary& attributes);
 
 at::Tensor operand(const ffi::RemainingArgs& operands, size_t position);
@@ -63,6 +66,7 @@ ffi::Error contract(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi
 ffi::Error convolve(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error softmax(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error moments(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error pool(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error reduce(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 
 } // namespace torch_neuronx::compile

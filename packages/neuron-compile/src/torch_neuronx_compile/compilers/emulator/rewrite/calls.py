@@ -2,10 +2,13 @@
 
 from array import array
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
+
+from torch_neuronx_compile.compilers.emulator.rewrite.values import Order
 
 
 def foreign_call(
@@ -16,10 +19,13 @@ def foreign_call(
     *,
     has_side_effect: bool = False,
     aliases: Sequence[tuple[int, int]] = (),
+    operand_orders: Sequence[Order | None] = (),
+    result_orders: Sequence[Order | None] = (),
 ) -> list[Any]:
-    """Build a call whose buffers are all row-major and return its results; tokens may be among both.
+    """Build a call and return its results; tokens may be among these and the operands.
 
-    ``aliases`` are pairs of a result and the operand whose memory it takes over: XLA copies what others still read.
+    Buffers are row-major unless an order, outermost axis first, says otherwise. ``aliases`` are pairs of a result and
+    the operand whose memory it takes over: XLA copies what others still read.
     """
     call = stablehlo.CustomCallOp(
         list(results),
@@ -29,8 +35,8 @@ def foreign_call(
         api_version=ir.IntegerAttr.get(ir.IntegerType.get_signless(32), 4),
         backend_config=ir.DictAttr.get(dict(attributes)),
         # Without them XLA chooses, for instance, the layout that makes a neighbouring transpose free.
-        operand_layouts=_layouts([operand.type for operand in operands]),
-        result_layouts=_layouts(results),
+        operand_layouts=_layouts([operand.type for operand in operands], operand_orders),
+        result_layouts=_layouts(results, result_orders),
         output_operand_aliases=ir.ArrayAttr.get(
             [
                 stablehlo.OutputOperandAlias.get([result] if len(results) > 1 else [], operand, [])
@@ -51,11 +57,11 @@ def numbers(values: Sequence[int]) -> Any:
     return ir.DenseI64ArrayAttr.get(list(values))
 
 
-def _layouts(types: Sequence[Any]) -> Any:
-    return ir.ArrayAttr.get([_layout(kind) for kind in types])
+def _layouts(types: Sequence[Any], orders: Sequence[Order | None]) -> Any:
+    return ir.ArrayAttr.get([_layout(kind, order) for kind, order in zip_longest(types, orders)])
 
 
-def _layout(kind: Any) -> Any:
+def _layout(kind: Any, order: Order | None) -> Any:
     rank = ir.RankedTensorType(kind).rank if isinstance(kind, ir.RankedTensorType) else 0
-    order: Any = array("q", range(rank - 1, -1, -1))
-    return ir.DenseIntElementsAttr.get(order, type=ir.IndexType.get())
+    innermost_first: Any = array("q", reversed(range(rank) if order is None else order))
+    return ir.DenseIntElementsAttr.get(innermost_first, type=ir.IndexType.get())

@@ -38,5 +38,11 @@ def rewrite_contraction(operation: Any) -> None:
     }
     with ir.InsertionPoint(operation):
         types = [operation.results[0].type]
-        (product,) = foreign_call("neuron_contract", types, [view.base for view in views], attributes)
+        (product,) = foreign_call(
+            "neuron_contract",
+            types,
+            [view.base for view in views],
+            attributes,
+            operand_orders=[view.order for view in views],
+        )
     replace(operation, product)

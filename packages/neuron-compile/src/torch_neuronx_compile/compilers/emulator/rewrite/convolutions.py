@@ -12,10 +12,11 @@ from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     element,
     elements,
     integers,
+    leaves,
     producer,
-    replace,
     shape,
     view_of,
+    whole_view,
 )
 
 SMALLEST = 16 * 1024
@@ -56,7 +57,7 @@ def rewrite_convolution(operation: Any) -> None:
             form = "transposed reversed" if reversed_ else "transposed"
         elif max(stretch) > 1:
             return
-    elif _is_kernel_gradient(sizes[2:], kernel, groups):
+    elif groups == 1 and (_is_long(sizes[2:], kernel) or _swaps_first_axes(producer(window, "transpose"))):
         extents = [shape(image)[axis] for axis in where.input_spatial_dimensions]
         made = [(extents[i] + 2 * low[i] - stride[i] * (sizes[2 + i] - 1) - 1) // dilation[i] + 1 for i in range(space)]
         if made == kernel and min(low) >= 0 and space == 2:
@@ -71,10 +72,17 @@ def rewrite_convolution(operation: Any) -> None:
             [where.kernel_output_feature_dimension, where.kernel_input_feature_dimension, *window_axes]
         ),
     )
+    # The call writes the result as a transpose that follows would have it.
+    transpose = _only_transpose(result)
+    if transpose is not None:
+        axes = integers(transpose.attributes["permutation"])
+        result, out = transpose.results[0], [axes.index(axis) for axis in out]
+    # Channels last is how oneDNN convolves without changing the order first; results of the program are row-major.
+    order = (out[0], *out[2:], out[1]) if space == 2 and form != "kernel gradient" and not leaves(result) else None
     attributes = {
         "view0": views[0].attribute(),
         "view1": views[1].attribute(),
-        "out": numbers(out),
+        "result": whole_view(result, order).permuted(out).attribute(),
         "stride": numbers(stride),
         "stretch": numbers(stretch),
         "dilation": numbers(dilation),
@@ -84,13 +92,31 @@ def rewrite_convolution(operation: Any) -> None:
         "form": ir.StringAttr.get(form),
     }
     with ir.InsertionPoint(operation):
-        (made_by_call,) = foreign_call("neuron_convolve", [result.type], [view.base for view in views], attributes)
-    replace(operation, made_by_call)
+        (made_by_call,) = foreign_call(
+            "neuron_convolve",
+            [result.type],
+            [view.base for view in views],
+            attributes,
+            operand_orders=[view.order for view in views],
+            result_orders=[order],
+        )
+    (operation if transpose is None else transpose).results[0].replace_all_uses_with(made_by_call)
 
 
-def _is_kernel_gradient(out: list[int], window: list[int], groups: int) -> bool:
+def _is_long(out: list[int], window: list[int]) -> bool:
     """Guess from sizes: the window of a kernel's gradient is a whole image, and its result the small kernel."""
-    return groups == 1 and all(small <= large for small, large in zip(out, window, strict=True)) and max(window) > 7
+    return all(small <= large for small, large in zip(out, window, strict=True)) and max(window) > 7
+
+
+def _swaps_first_axes(transpose: Any | None) -> bool:
+    """Return whether batch and features change places, as in what becomes the window of a kernel's gradient."""
+    return transpose is not None and integers(transpose.attributes["permutation"])[:2] == [1, 0]
+
+
+def _only_transpose(result: Any) -> Any | None:
+    """Return the transpose that is all that uses ``result``."""
+    users = [use.owner.operation for use in result.uses]
+    return users[0] if len(users) == 1 and users[0].name == "stablehlo.transpose" else None
 
 
 def _number(operation: Any, name: str) -> int:

@@ -11,17 +11,24 @@ from torch_neuronx_compile.compilers.emulator.rewrite.rows import rewrite_moment
 from torch_neuronx_compile.compilers.emulator.rewrite.windows import rewrite_window
 from torch_neuronx_compile.worker.canonical import walk
 
-TARGETS = ("neuron_contract", "neuron_convolve", "neuron_softmax", "neuron_moments", "neuron_reduce")
+TARGETS = (
+    "neuron_contract",
+    "neuron_convolve",
+    "neuron_moments",
+    "neuron_pool",
+    "neuron_reduce",
+    "neuron_softmax",
+)
 """Custom-call targets that a rewritten program may hold."""
 
 _STEPS: tuple[dict[str, Callable[[Any], None]], ...] = (
-    {"stablehlo.reduce_window": rewrite_window},
     {"stablehlo.divide": rewrite_softmax, "stablehlo.subtract": rewrite_softmax},
     {"stablehlo.reduce": rewrite_moments},
     {
         "stablehlo.reduce": rewrite_reduction,
         "stablehlo.dot_general": rewrite_contraction,
         "stablehlo.convolution": rewrite_convolution,
+        "stablehlo.reduce_window": rewrite_window,
     },
 )
 

@@ -74,7 +74,9 @@ def rewrite_reduction(operation: Any) -> None:
         "kind": ir.StringAttr.get(found.kind),
     }
     with ir.InsertionPoint(operation):
-        (result,) = foreign_call("neuron_reduce", [operation.results[0].type], [view.base], attributes)
+        (result,) = foreign_call(
+            "neuron_reduce", [operation.results[0].type], [view.base], attributes, operand_orders=[view.order]
+        )
     replace(operation, result)
 
 

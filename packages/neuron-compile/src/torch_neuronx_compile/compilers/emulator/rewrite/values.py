@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from math import prod
 from typing import Any
 
@@ -10,6 +11,9 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 FLOATS = ("f32", "bf16", "f16", "f64")
+
+Order = tuple[int, ...]
+"""Axes of a tensor as they lie in memory, the outermost first."""
 
 
 def producer(value: Any, name: str) -> Any | None:
@@ -56,16 +60,19 @@ def splat(value: Any) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Elements of a row-major tensor ``base``, in another order or fewer of them; numbers count elements."""
+    """Elements of the tensor ``base``, in another order or fewer of them; numbers count elements."""
 
     base: Any
+    order: Order | None
+    """That of ``base``; ``None``: row-major."""
     offset: int
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
     def permuted(self, axes: list[int]) -> View:
         """Return the view with its axes in the order ``axes``."""
-        return View(self.base, self.offset, tuple(self.sizes[a] for a in axes), tuple(self.strides[a] for a in axes))
+        sizes, strides = (tuple(numbers[axis] for axis in axes) for numbers in (self.sizes, self.strides))
+        return replace_fields(self, sizes=sizes, strides=strides)
 
     def attribute(self) -> Any:
         """Write the view for a handler: the offset, then size and stride of each axis."""
@@ -82,18 +89,76 @@ def view_of(value: Any) -> View:
         starts, steps = integers(made.attributes["start_indices"]), integers(made.attributes["strides"])
         moved = sum(start * stride for start, stride in zip(starts, whole.strides, strict=True))
         strides = tuple(step * stride for step, stride in zip(steps, whole.strides, strict=True))
-        return View(whole.base, whole.offset + moved, tuple(shape(value)), strides)
+        return replace_fields(whole, offset=whole.offset + moved, sizes=tuple(shape(value)), strides=strides)
     if (made := producer(value, "reshape")) is not None:
         whole = view_of(made.operands[0])
         reshaped = _restride(whole.sizes, whole.strides, tuple(shape(value)))
         if reshaped is not None:
-            return View(whole.base, whole.offset, tuple(shape(value)), reshaped)
+            return replace_fields(whole, sizes=tuple(shape(value)), strides=reshaped)
+    return whole_view(value, order_of(value))
+
+
+def whole_view(value: Any, order: Order | None) -> View:
+    """Return all of a tensor whose axes lie in ``order``."""
     sizes = tuple(shape(value))
-    return View(value, 0, sizes, _row_major(sizes))
+    axes = tuple(range(len(sizes))) if order is None else order
+    strides = {axis: prod(sizes[inner] for inner in axes[place + 1 :]) for place, axis in enumerate(axes)}
+    return View(value, order, 0, sizes, tuple(strides[axis] for axis in range(len(sizes))))
 
 
-def _row_major(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(prod(sizes[axis + 1 :]) for axis in range(len(sizes)))
+ELEMENTWISE = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "abs", "add", "and", "ceil", "clamp", "compare", "convert", "cosine", "divide", "exponential",
+        "exponential_minus_one", "floor", "is_finite", "log", "log_plus_one", "logistic", "maximum", "minimum",
+        "multiply", "negate", "not", "or", "power", "remainder", "round_nearest_afz", "round_nearest_even", "rsqrt",
+        "select", "sign", "sine", "sqrt", "subtract", "tanh", "xor",
+    )
+) | {"chlo.erf"}  # fmt: skip
+
+
+def order_of(value: Any) -> Order | None:
+    """Return the order in which the calls that ``value`` is computed from, element by element, write their results."""
+    extents, seen, waiting = shape(value), set[Any](), [value]
+    while waiting:
+        found = waiting.pop()
+        if found in seen or isinstance(found.owner, ir.Block) or shape(found) != extents:
+            continue
+        seen.add(found)
+        owner = found.owner
+        if owner.name == "stablehlo.custom_call":
+            order = _written_order(owner, found)
+            if order is not None:
+                return order
+        elif owner.name in ELEMENTWISE:
+            waiting.extend(owner.operands)
+    return None
+
+
+def leaves(value: Any) -> bool:
+    """Return whether ``value``, or what is computed from it element by element, is a result of the program."""
+    extents, seen, waiting = shape(value), set[Any](), [value]
+    while waiting:
+        found = waiting.pop()
+        if found in seen:
+            continue
+        seen.add(found)
+        for use in found.uses:
+            user = use.owner.operation
+            if user.name == "func.return":
+                return True
+            if user.name in ELEMENTWISE and shape(user.results[0]) == extents:
+                waiting.append(user.results[0])
+    return False
+
+
+def _written_order(call: Any, result: Any) -> Order | None:
+    if "result_layouts" not in call.attributes:
+        return None
+    layouts: Any = ir.ArrayAttr(call.attributes["result_layouts"])
+    innermost_first = elements(ir.DenseIntElementsAttr(layouts[list(call.results).index(result)]))
+    order = tuple(reversed(innermost_first))
+    return None if order == tuple(range(len(order))) else order
 
 
 def _restride(sizes: tuple[int, ...], strides: tuple[int, ...], new: tuple[int, ...]) -> tuple[int, ...] | None:
