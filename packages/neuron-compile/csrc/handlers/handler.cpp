@@ -74,6 +74,7 @@ NEURON_HANDLER(softmax_handler, softmax);
 NEURON_HANDLER(moments_handler, moments);
 NEURON_HANDLER(reduce_handler, reduce);
 NEURON_HANDLER(pool_handler, pool);
+NEURON_HANDLER(wait_handler, wait);
 
 const std::vector<Handler>& handlers() {
   static const std::vector<Handler> all = {
@@ -83,6 +84,7 @@ const std::vector<Handler>& handlers() {
       {"neuron_moments", moments_handler},
       {"neuron_reduce", reduce_handler},
       {"neuron_pool", pool_handler},
+      {"neuron_wait", wait_handler},
   };
   return all;
 }

@@ -68,5 +68,6 @@ ffi::Error softmax(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi:
 ffi::Error moments(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error pool(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error reduce(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error wait(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 
 } // namespace torch_neuronx::compile

@@ -8,7 +8,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.compilers.emulator.rewrite.values import Order
+from torch_neuronx_compile.compilers.emulator.rewrite.values import Order, order_of
 
 
 def foreign_call(
@@ -45,6 +45,27 @@ def foreign_call(
         ),
     )
     return list(call.results)
+
+
+def after(call: Any, value: Any) -> Any:
+    """Put in place of a foreign call the same one that starts when ``value`` is there; return it.
+
+    Its handler gets ``value`` as one operand more, in whatever order it lies.
+    """
+    attributes = {name: call.attributes[name] for name in call.attributes}
+    known: Any = ir.ArrayAttr(attributes["operand_layouts"])
+    attributes["operand_layouts"] = ir.ArrayAttr.get([*known, _layout(value.type, order_of(value))])
+    with ir.InsertionPoint(call):
+        made = ir.Operation.create(
+            call.name,
+            results=[result.type for result in call.results],
+            operands=[*call.operands, value],
+            attributes=attributes,
+        )
+    for old, new in zip(call.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    call.erase()
+    return made
 
 
 def integer(value: int) -> Any:

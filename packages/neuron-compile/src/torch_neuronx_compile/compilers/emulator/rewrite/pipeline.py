@@ -7,6 +7,7 @@ from jaxlib.mlir import ir
 
 from torch_neuronx_compile.compilers.emulator.rewrite.contractions import rewrite_contraction
 from torch_neuronx_compile.compilers.emulator.rewrite.convolutions import rewrite_convolution
+from torch_neuronx_compile.compilers.emulator.rewrite.pacing import pace
 from torch_neuronx_compile.compilers.emulator.rewrite.rows import rewrite_moments, rewrite_reduction, rewrite_softmax
 from torch_neuronx_compile.compilers.emulator.rewrite.windows import rewrite_window
 from torch_neuronx_compile.worker.canonical import walk
@@ -18,6 +19,7 @@ TARGETS = (
     "neuron_pool",
     "neuron_reduce",
     "neuron_softmax",
+    "neuron_wait",
 )
 """Custom-call targets that a rewritten program may hold."""
 
@@ -40,6 +42,7 @@ def rewrite(module: ir.Module) -> None:
             if operation.name in step:
                 step[operation.name](operation)
         _sweep(module)
+    pace(module, TARGETS)
 
 
 def _sweep(module: ir.Module) -> None:
