@@ -202,3 +202,19 @@ def test_strided_arguments_are_used_in_place() -> None:
     x = data((6, 10), "float32", 10)
     got = execute(nisa.tensor_copy, x[:, ::2], out=((6, 5), "float32"))
     assert_same(got, np.ascontiguousarray(x[:, ::2]))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda tile: nisa.dma_copy(tile, tile, dge_mode="no such mode"),
+        lambda tile: nisa.tensor_reduce(tile[:, 0:1], nl.add, tile, "a"),
+        lambda tile: nisa.memset(tile, [1]),
+        lambda tile: nisa.activation(tile, nl.exp, tile, reduce_cmd=9, reduce_res=tile[:, 0:1]),
+    ],
+)
+def test_parameters_of_another_form_are_errors_of_the_language(call: Any) -> None:
+    with pytest.raises(NkiValidationError) as caught:
+        execute(lambda dst: call(dst), out=((4, 6), "float32"))
+    assert caught.value.rule in ("option", "operand-value")
+    assert caught.value.source.file == __file__

@@ -13,7 +13,8 @@ import torch
 from torch_neuronx_nki import source
 from torch_neuronx_nki.checks import Checker
 from torch_neuronx_nki.engines import Buffer, Engine
-from torch_neuronx_nki.machine import Core, current_core
+from torch_neuronx_nki.errors import NkiValidationError
+from torch_neuronx_nki.machine import Core, current_core, violation
 from torch_neuronx_nki.registers import NkiScalar
 from torch_neuronx_nki.tensors import ColumnOffsets, NkiTensor, RowOffsets
 from torch_neuronx_nki.trace import Access, Dependency, DmaTransfer, Instruction, MatmulShape, Operand
@@ -98,7 +99,10 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
     """Execute an instruction on the core that runs: operands are tensors, numbers or None; parameters are hashable."""
     core = current_core()
     key = (op, parameters, *[x.layout if type(x) is NkiTensor else type(x) for x in operands])
-    plan = core.plans.get(key)
+    try:
+        plan = core.plans.get(key)
+    except TypeError:  # a parameter is a list or the like
+        plan = _prepare(core, op, operands, parameters)
     if plan is None:
         plan = core.keep(key, _prepare(core, op, operands, parameters))
     if core.verifier is not None:
@@ -152,7 +156,19 @@ def _prepare(core: Core, op: Opcode, operands: tuple[Any, ...], parameters: tupl
                 actual=op.name,
                 advice="Gather into a tile of SBUF with nisa.dma_copy first.",
             )
-    plan = op.prepare(check, *operands, *parameters)
+    try:
+        plan = op.prepare(check, *operands, *parameters)
+    except NkiValidationError:
+        raise
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        names = ", ".join(f"{name}={value!r}" for name, value in zip(op.parameters, parameters, strict=True))
+        raise violation(
+            "option",
+            f"nisa.{op.name} cannot read its parameters {names} ({error})",
+            limit="parameters of the types that the instruction documents",
+            actual=parameters,
+            advice="Compare them with the instruction's signature.",
+        ) from error
     if indirect:
         return _indirectly(op, plan)
     return _through_copies(op, plan) if repeats and not plan.on_views else plan
