@@ -26,6 +26,8 @@ DIFFERENTIABLE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "log_softmax": (lambda x: x.log_softmax(-1), (_x(4, 8),)),
     "logsumexp": (lambda x: x.logsumexp(1), (_x(4, 8),)),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), (_x(4, 8), _x(8), _x(8))),
+    "weight_norm of rows": (lambda v, g: torch._weight_norm(v, g, 0), (_x(4, 3, 2), _x(4, 1, 1))),
+    "weight_norm of columns": (lambda v, g: torch._weight_norm(v, g, 1), (_x(4, 3), _x(1, 3))),
     "layer_norm of two axes": (lambda x, w: F.layer_norm(x, (4, 8), w), (_x(3, 4, 8), _x(4, 8))),
     "layer_norm without weights": (lambda x: F.layer_norm(x, (8,)), (_x(4, 8),)),
     "rms_norm": (lambda x, w: F.rms_norm(x, (8,), w), (_x(4, 8), _x(8))),

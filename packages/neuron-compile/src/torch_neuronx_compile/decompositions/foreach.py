@@ -81,7 +81,8 @@ def _table() -> dict[OpOverload, Callable[..., Any]]:
     for name in dir(torch._C._VariableFunctions):
         if name.startswith(_PREFIX) and not name.endswith("_"):
             packet = getattr(aten, name)
-            for overload in map(packet.__getattr__, packet.overloads()):
+            # Not packet.__getattr__: it would make new overloads, which rules registered for the others do not know.
+            for overload in (getattr(packet, found) for found in packet.overloads()):
                 if not overload._schema.is_mutable:
                     table[overload] = _expansion(overload)
     return table

@@ -82,6 +82,16 @@ def native_layer_norm_backward(
     return grad_input, grad_weight, grad_bias
 
 
+def weight_norm_backward(
+    grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
+    """Decompose the gradient of ``w = v * (g / norm(v))``, with the norm over all dimensions but ``dim``."""
+    others = [axis for axis in range(saved_v.dim()) if axis != dim % saved_v.dim()]
+    along = (grad_w * saved_v).sum(others, keepdim=True) / saved_norms
+    grad_v = saved_g / saved_norms * (grad_w - saved_v * (along / saved_norms))
+    return grad_v.to(saved_v.dtype), along.to(saved_g.dtype)
+
+
 _BATCH_NORMS = (
     aten.native_batch_norm.default,
     aten._native_batch_norm_legit.default,
@@ -129,4 +139,5 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.var.correction: var,
     aten.native_layer_norm.default: native_layer_norm,
     aten.native_layer_norm_backward.default: native_layer_norm_backward,
+    aten._weight_norm_interface_backward.default: weight_norm_backward,
 }
