@@ -125,3 +125,42 @@ def test_what_is_no_program_is_an_error() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             _C.Steps(1, [], steps, [0], 0)
+
+
+SPECIAL = torch.tensor([0.0, 1.0, -1.0, 2.5, float("inf"), -float("inf"), float("nan"), 1e-40, 3.4e38])
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "minimum"])
+@pytest.mark.parametrize(("operands", "number"), [([0, 1], 1.0), ([0, 2], -1.0), ([2, 0], 2.5), ([0, 2], float("nan"))])
+def test_loops_give_what_aten_gives(name: str, operands: list[int], number: float) -> None:
+    values = [SPECIAL.repeat_interleave(len(SPECIAL)), SPECIAL.repeat(len(SPECIAL)), torch.tensor(number)]
+    program = _C.Steps(2, [values[2]], [(name, operands, [])], [3], 0)
+    (result,) = program([value.to("neuron") for value in values[:2]])
+    assert result.device.type == "neuron"
+    expected = getattr(torch, name)(*(values[operand] for operand in operands))
+    torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(), (0, 3), (4, 5), (64, 64)])
+def test_loops_hand_every_result_on(shape: tuple[int, ...]) -> None:
+    x, y = torch.randn(shape), torch.randn(shape)
+    steps = [("mul", [0, 1], []), ("add", [3, 2], []), ("sub", [4, 3], [])]
+    results = _C.Steps(2, [torch.tensor(0.5)], steps, [5, 3], 0)([x.to("neuron"), y.to("neuron")])
+    for result, expected in zip(results, ((x * y + 0.5) - x * y, x * y), strict=True):
+        assert torch.equal(result.cpu(), expected)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        (torch.randn(4, 5), torch.randn(5)),
+        (torch.randn(4, 5), torch.randn(5, 4).t()),
+        (torch.randn(4, 5).bfloat16(), torch.randn(4, 5).bfloat16()),
+        (torch.arange(20).view(4, 5), torch.arange(20).view(4, 5)),
+    ],
+)
+def test_what_is_no_loop_goes_to_aten(inputs: tuple[Tensor, Tensor]) -> None:
+    (result,) = _C.Steps(2, [], [("add", [0, 1], [])], [2], 0)([tensor.to("neuron") for tensor in inputs])
+    expected = inputs[0] + inputs[1]
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert torch.equal(result.cpu(), expected)

@@ -1,11 +1,14 @@
 #include "steps.h"
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch_neuronx/alias.h>
 #include <torch_neuronx/kernel_scope.h>
 
+#include <array>
+#include <functional>
 #include <unordered_map>
 
 namespace py = pybind11;
@@ -106,6 +109,156 @@ Steps::Kernel Steps::kernel_of(const std::string& name, size_t operands) {
 #undef UNARY
 #undef BINARY
 
+namespace {
+
+template <typename Function>
+Steps::Loop loop(Function, Steps::Shape shape) {
+  switch (shape) {
+    case Steps::Shape::kTensors:
+      return [](const float* a, const float* b, float* result, int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+          result[i] = Function{}(a[i], b[i]);
+        }
+      };
+    case Steps::Shape::kNumberLast:
+      return [](const float* a, const float* b, float* result, int64_t count) {
+        const float number = *b;
+        for (int64_t i = 0; i < count; ++i) {
+          result[i] = Function{}(a[i], number);
+        }
+      };
+    case Steps::Shape::kNumberFirst:
+      return [](const float* a, const float* b, float* result, int64_t count) {
+        const float number = *a;
+        for (int64_t i = 0; i < count; ++i) {
+          result[i] = Function{}(number, b[i]);
+        }
+      };
+  }
+  return nullptr;
+}
+
+struct Maximum {
+  float operator()(float a, float b) const {
+    return a != a ? a : (b < a ? a : b); // NaN of either
+  }
+};
+
+struct Minimum {
+  float operator()(float a, float b) const {
+    return a != a ? a : (a < b ? a : b);
+  }
+};
+
+} // namespace
+
+Steps::Loop Steps::loop_of(const std::string& name, Shape shape) {
+  if (name == "add") {
+    return loop(std::plus<float>{}, shape);
+  }
+  if (name == "sub") {
+    return loop(std::minus<float>{}, shape);
+  }
+  if (name == "mul") {
+    return loop(std::multiplies<float>{}, shape);
+  }
+  if (name == "div") {
+    return loop(std::divides<float>{}, shape);
+  }
+  if (name == "maximum") {
+    return loop(Maximum{}, shape);
+  }
+  if (name == "minimum") {
+    return loop(Minimum{}, shape);
+  }
+  return nullptr;
+}
+
+void Steps::fuse(const std::vector<Written>& steps) {
+  const size_t first = inputs_ + constants_.size();
+  for (const auto& constant : constants_) {
+    if (constant.scalar_type() != at::kFloat || constant.numel() != 1) {
+      return;
+    }
+    numbers_.push_back(*constant.const_data_ptr<float>()); // item() would go to PyTorch, which traces
+  }
+  std::vector<bool> seen(steps.size());
+  for (const auto result : results_) {
+    if (result < first || seen[result - first]) {
+      return;
+    }
+    seen[result - first] = true;
+  }
+  std::vector<Fused> fused;
+  const auto is_number = [&](size_t value) { return value >= inputs_ && value < first; };
+  for (const auto& [name, operands, numbers] : steps) {
+    if (operands.size() != 2 || (is_number(operands[0]) && is_number(operands[1]))) {
+      return;
+    }
+    const auto shape = is_number(operands[0]) ? Shape::kNumberFirst
+        : is_number(operands[1])              ? Shape::kNumberLast
+                                              : Shape::kTensors;
+    const auto found = loop_of(name, shape);
+    if (found == nullptr) {
+      return;
+    }
+    fused.push_back({found, operands});
+  }
+  fused_ = std::move(fused);
+}
+
+py::object Steps::call_fused(const py::list& inputs) const {
+  constexpr size_t kValues = 64;
+  std::array<const float*, kValues> values;
+  const size_t first = inputs_ + constants_.size();
+  if (inputs_ == 0 || first + fused_.size() > kValues) {
+    return {};
+  }
+  const at::Tensor* like = nullptr;
+  for (size_t i = 0; i < inputs_; ++i) {
+    PyObject* object = PyList_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i));
+    if (!THPVariable_Check(object)) {
+      return {};
+    }
+    const auto& tensor = THPVariable_Unpack(object);
+    if (tensor.scalar_type() != at::kFloat || !tensor.is_contiguous() || tensor.is_neg() ||
+        (like != nullptr && tensor.sizes() != like->sizes())) {
+      return {};
+    }
+    like = like == nullptr ? &tensor : like;
+    values[i] = tensor.const_data_ptr<float>();
+  }
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    values[inputs_ + i] = &numbers_[i];
+  }
+  const int64_t count = like->numel();
+  thread_local std::vector<float> scratch;
+  scratch.resize(std::max<size_t>(scratch.size(), fused_.size() * static_cast<size_t>(count)));
+  py::list outputs(results_.size());
+  c10::SmallVector<at::Tensor, 4> results;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    results.push_back(at::detail::empty_cpu(like->sizes(), at::kFloat));
+  }
+  for (size_t i = 0; i < fused_.size(); ++i) {
+    float* result = scratch.data() + i * static_cast<size_t>(count);
+    for (size_t j = 0; j < results_.size(); ++j) {
+      if (results_[j] == first + i) {
+        result = results[j].mutable_data_ptr<float>();
+      }
+    }
+    const auto& step = fused_[i];
+    step.loop(values[step.operands[0]], values[step.operands[1]], result, count);
+    values[first + i] = result;
+  }
+  for (size_t i = 0; i < results_.size(); ++i) {
+    if (C10_UNLIKELY(!adopt_fresh(results[i], core_))) {
+      results[i] = adopt(std::move(results[i]), core_);
+    }
+    PyList_SET_ITEM(outputs.ptr(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(std::move(results[i])));
+  }
+  return outputs;
+}
+
 Steps::Steps(
     size_t inputs,
     std::vector<at::Tensor> constants,
@@ -127,6 +280,7 @@ Steps::Steps(
     ++known;
   }
   check(results_);
+  fuse(steps);
 }
 
 py::list Steps::call(const py::list& inputs) const {
@@ -136,6 +290,12 @@ py::list Steps::call(const py::list& inputs) const {
   }
   const at::AutoDispatchBelowADInplaceOrView raw;
   const KernelScope scope(core_);
+  if (!fused_.empty()) {
+    auto outputs = call_fused(inputs);
+    if (outputs) {
+      return outputs;
+    }
+  }
   std::vector<at::Tensor> values;
   values.reserve(inputs_ + constants_.size() + steps_.size());
   for (size_t i = 0; i < inputs_; ++i) {

@@ -15,6 +15,10 @@ class __attribute__((visibility("hidden"))) Steps {
   // An operation by name, the numbers of its operands, and its own integers.
   using Written = std::tuple<std::string, std::vector<size_t>, std::vector<int64_t>>;
 
+  // An operation on float32 elements one by one, which IEEE 754 defines: a loop gives what ATen gives.
+  using Loop = void (*)(const float* a, const float* b, float* result, int64_t count);
+  enum class Shape { kTensors, kNumberLast, kNumberFirst };
+
   // Values are numbered: inputs, constants (CPU tensors without axes), then what each step makes. Raises ValueError for a
   // number that names no earlier value, and for an operation that there is not.
   Steps(
@@ -36,11 +40,23 @@ class __attribute__((visibility("hidden"))) Steps {
     std::vector<int64_t> numbers;
   };
 
+  struct Fused {
+    Loop loop;
+    std::vector<size_t> operands;
+  };
+
+  static Loop loop_of(const std::string& name, Shape shape);
   static Kernel kernel_of(const std::string& name, size_t operands);
+
+  void fuse(const std::vector<Written>& steps);
+  // Runs the loops where every input is a contiguous float32 tensor of one shape; without a result elsewhere.
+  pybind11::object call_fused(const pybind11::list& inputs) const;
 
   size_t inputs_;
   std::vector<at::Tensor> constants_;
   std::vector<Step> steps_;
+  std::vector<Fused> fused_;   // empty where a step is no loop
+  std::vector<float> numbers_; // of the constants, for the loops
   std::vector<size_t> results_;
   c10::DeviceIndex core_;
 };

@@ -5,6 +5,7 @@ is on: in compile-only mode it makes sure that there is a NEFF for that mode's t
 otherwise it runs, and a graph that was only compiled is loaded first.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +32,7 @@ class ModalGraph:
         self.options = options
         self.draft = draft
         self._built: set[tuple[str, ...]] = set()
-        self._run: CompiledGraph | None = None
+        self._run: Callable[[list[Any]], Outputs] | None = None
         if current_options() is None:
             self._run = self._load()
         else:
@@ -39,19 +40,21 @@ class ModalGraph:
 
     def __call__(self, arguments: list[Any]) -> Outputs:
         """Run the graph, or answer with zeros; empties ``arguments``."""
-        if entered() is None and self._run is not None:  # the environment's mode is fixed once a graph runs
-            return self._run(arguments)
+        run = self._run
+        if run is not None and entered() is None:  # the environment's mode is fixed once a graph runs
+            return run(arguments)
         if current_options() is not None:
             self._build()
             return zeros(self.lowered.unit, arguments)
         self._run = self._load()
         return self._run(arguments)
 
-    def _load(self) -> CompiledGraph:
+    def _load(self) -> Callable[[list[Any]], Outputs]:
         unit = self.lowered.unit
         executable, origin = load(self.lowered, toolchain(self.options), select_runtime(), unit.device.index)
         self._record(origin)
-        return CompiledGraph(unit, executable)
+        graph = CompiledGraph(unit, executable)
+        return graph.plain() or graph
 
     def _build(self) -> None:
         tools = toolchain(self.options)
