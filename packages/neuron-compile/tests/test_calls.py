@@ -1,5 +1,7 @@
 """What a compiled call does with its arguments and results."""
 
+import gc
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -161,3 +163,22 @@ def test_autocast_is_part_of_the_graph() -> None:
     result = compiled(function)(x)
     assert result.dtype == torch.bfloat16
     torch.testing.assert_close(result.cpu(), function(x).cpu())
+
+
+def test_an_input_that_is_changed_in_place_has_no_second_tensor_afterwards() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.mul_(2)
+        return x.sum()
+
+    run = compiled(function)
+    x = torch.ones(256, 1024, device="neuron")
+    for _ in range(3):
+        total = run(x)
+        gc.collect()
+        seen = torch.accelerator.memory_allocated()
+        del total
+    torch.accelerator.reset_peak_memory_stats()
+    before = torch.accelerator.memory_allocated()
+    run(x)
+    assert seen - before < 2**16  # the sum
+    assert torch.accelerator.max_memory_allocated() - before < x.nbytes + 2**16  # the new value, until it is copied
