@@ -61,11 +61,12 @@ def register_process_group(name: str, create: Callable[..., Any]) -> None:
 
 # COMPAT(torch 2.13): a thread of autograd drops the last reference to a finished backward pass, for which it takes the
 # GIL. If the interpreter is being finalized by then, CPython ends the thread in the middle of C++ and the process
-# aborts: a program whose last act is a backward pass, on any accelerator. CAN REMOVE when torch joins its threads.
+# aborts: a program whose last act is a backward pass, on any accelerator. A thread that starts makes itself known to
+# CPython without the GIL: a child forked in the middle of that hangs. CAN REMOVE when torch joins its threads.
 
 
 def wait_for_autograd_threads(seconds: float = 1.0) -> None:
-    """Give autograd's threads the GIL until they rest, at most ``seconds``; for the end of the program."""
+    """Give autograd's threads the GIL until they rest, at most ``seconds``; before a fork and at the program's end."""
     deadline = time.monotonic() + seconds
     rested = 0
     while rested < 2 and time.monotonic() < deadline:

@@ -6,6 +6,7 @@ module first would be met half-made.
 
 import importlib
 import importlib.util
+import os
 from types import ModuleType
 from typing import Any
 
@@ -122,6 +123,7 @@ def _register(core: Any) -> None:
 
     _compat.register_device_module(DEVICE, device)
     _compat.generate_methods(DEVICE)
+    os.register_at_fork(before=_compat.wait_for_autograd_threads)
     _register_process_group_door()
 
 

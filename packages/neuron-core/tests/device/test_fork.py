@@ -164,6 +164,23 @@ def test_fork_while_another_thread_works(fresh: Any, opened: str, expected: set[
     assert set(fresh(code.replace("OPENED", opened), seconds=60).answer) <= expected
 
 
+def test_a_fork_waits_until_autograd_s_threads_rest(fresh: Any) -> None:
+    code = """
+    import json, os, torch
+    from torch_neuronx import _compat
+
+    torch.ones(3, requires_grad=True).sum().backward()
+    running = [set("R"), set("RS"), set("S"), set("R"), set("S"), set("S")]  # one at rest may have been looked at early
+    found = iter(running)
+    _compat._autograd_thread_states = lambda: next(found)
+    child = os.fork()
+    if child == 0:
+        os._exit(3)
+    print(json.dumps([len(list(found)), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]))
+    """
+    assert fresh(code).answer == [0, 3]
+
+
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_children_of_their_own_use_the_device(method: str) -> None:
     use = "__import__('torch').full((3,), 2.0, device='neuron:1').square().sum().item()"
