@@ -4,6 +4,7 @@ import csv
 import os
 import threading
 import warnings
+from bisect import insort
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -58,9 +59,8 @@ _collectors: list[list[NeuronCompilationMetrics]] = []
 def record(metrics: NeuronCompilationMetrics) -> None:
     """Add a record, and a row to the table where that is enabled."""
     with _lock:
-        _records.append(metrics)
-        for collector in _collectors:
-            collector.append(metrics)
+        for records in (_records, *_collectors):  # graphs that compile at the same time end in any order
+            insort(records, metrics, key=lambda found: found.timestamp)
         if TABLE in _tables(config.get(config.ENABLED_METRIC_TABLES)):
             _write_row(metrics)
 
@@ -71,8 +71,8 @@ def get_dynamo_metrics() -> list[NeuronCompilationMetrics]:
 
     if torch_neuronx.device.is_initialized():
         torch_neuronx.synchronize()
-    with _lock:  # graphs that compile at the same time end in any order
-        return sorted(_records, key=lambda record: record.timestamp)
+    with _lock:
+        return list(_records)
 
 
 def reset_dynamo_metrics() -> None:
@@ -85,7 +85,7 @@ def reset_dynamo_metrics() -> None:
 
 @contextmanager
 def collected() -> Iterator[list[NeuronCompilationMetrics]]:
-    """Give a list that every record made meanwhile is added to."""
+    """Give a list that every record made meanwhile is added to, oldest first."""
     mine: list[NeuronCompilationMetrics] = []
     with _lock:
         _collectors.append(mine)
