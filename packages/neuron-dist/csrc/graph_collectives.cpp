@@ -195,11 +195,6 @@ at::Tensor flat(const at::Tensor& tensor) {
   return carried_view(tensor).view({-1});
 }
 
-/// The call of eager mode that `tensor` would be given to.
-Call call_on(c10d::OpType type, const at::Tensor& tensor) {
-  return {type, tensor.numel(), tensor.scalar_type()};
-}
-
 // Collectives ---------------------------------------------------------------------------------------------------------
 
 c10d::ReduceOp reduction_of(std::string_view name) {
@@ -230,7 +225,7 @@ at::Tensor reduced(
   c10d::AllreduceOptions options;
   options.reduceOp = plan.carried;
   TensorList carried{carried_view(place)};
-  members.group->run(call_on(type, values), [&](auto& carrier) { return carrier.allreduce(carried, options); });
+  members.group->run(Call::on(type, values), [&](auto& carrier) { return carrier.allreduce(carried, options); });
   return place;
 }
 
@@ -256,7 +251,7 @@ void all_gather(const Members& members, const at::Tensor& x, at::Tensor y, const
   const auto gathered = direct ? y : at::empty(sizes, x.options());
   auto target = flat(gathered);
   auto source = flat(x);
-  members.group->run(call_on(c10d::OpType::_ALLGATHER_BASE, x), [&](auto& carrier) {
+  members.group->run(Call::on(c10d::OpType::_ALLGATHER_BASE, x), [&](auto& carrier) {
     return carrier._allgather_base(target, source, {});
   });
   if (!direct) {
@@ -307,7 +302,7 @@ void collective_broadcast(const Members& members, const at::Tensor& x, at::Tenso
   options.rootRank = members.places[0];
   TensorList carried{carried_view(y)};
   members.group->run(
-      call_on(c10d::OpType::BROADCAST, y), [&](auto& carrier) { return carrier.broadcast(carried, options); });
+      Call::on(c10d::OpType::BROADCAST, y), [&](auto& carrier) { return carrier.broadcast(carried, options); });
 }
 
 // Handlers ------------------------------------------------------------------------------------------------------------

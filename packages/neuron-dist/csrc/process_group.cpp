@@ -40,11 +40,6 @@ std::vector<int64_t> element_counts(const TensorList& tensors) {
   return counts;
 }
 
-/// What a call on `tensor` is on every rank: all of them give or get as much.
-Call call_on(OpType type, const at::Tensor& tensor) {
-  return {type, tensor.numel(), tensor.scalar_type()};
-}
-
 /// What the group keeps in its store is apart from what an earlier attempt of a job has left there.
 c10::intrusive_ptr<c10d::Store> store_of_session(c10::intrusive_ptr<c10d::Store> store, const std::string& session) {
   if (session.empty()) {
@@ -106,6 +101,15 @@ void ProcessGroupNeuron::shutdown() {
   carrier_->shutdown();
 }
 
+c10::intrusive_ptr<ProcessGroupNeuron::Options> ProcessGroupNeuron::options_of_part(
+    const c10d::Backend::Options& asked) const {
+  auto options = c10::make_intrusive<Options>(asked.timeout);
+  options->group_name = asked.group_name;
+  options->group_desc = asked.group_desc;
+  options->session = options_->session;
+  return options;
+}
+
 BackendPtr ProcessGroupNeuron::split(
     const c10::intrusive_ptr<c10d::Store>& store,
     const std::vector<int>& ranks,
@@ -114,10 +118,7 @@ BackendPtr ProcessGroupNeuron::split(
   if (place == ranks.end()) {
     return nullptr;
   }
-  auto child = c10::make_intrusive<Options>(options->timeout);
-  child->group_name = options->group_name;
-  child->group_desc = options->group_desc;
-  child->session = options_->session;
+  auto child = options_of_part(*options);
   const auto& parents = options_->global_ranks_in_group;
   for (const int rank : ranks) {
     child->global_ranks_in_group.push_back(parents.empty() ? static_cast<uint64_t>(rank) : parents.at(rank));
@@ -131,11 +132,7 @@ BackendPtr ProcessGroupNeuron::merge(
     const c10::intrusive_ptr<c10d::Backend::Options>& options,
     const int& rank,
     const int& size) {
-  auto merged = c10::make_intrusive<Options>(options->timeout);
-  merged->group_name = options->group_name;
-  merged->group_desc = options->group_desc;
-  merged->session = options_->session;
-  return c10::make_intrusive<ProcessGroupNeuron>(store->clone(), rank, size, std::move(merged));
+  return c10::make_intrusive<ProcessGroupNeuron>(store->clone(), rank, size, options_of_part(*options));
 }
 
 std::vector<int64_t> ProcessGroupNeuron::world_ranks() const {
@@ -206,7 +203,7 @@ WorkPtr ProcessGroupNeuron::point_to_point(
 WorkPtr ProcessGroupNeuron::broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::Read : Access::Write);
-  return collective(call_on(OpType::BROADCAST, tensors.at(0)), carrier_->broadcast(carried, options), cargo, tensors);
+  return collective(Call::on(OpType::BROADCAST, tensors.at(0)), carrier_->broadcast(carried, options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
@@ -217,7 +214,7 @@ WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::Allreduce
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
   return collective(
-      call_on(OpType::ALLREDUCE, tensors[0]), carrier_->allreduce(carried, carried_options), cargo, tensors);
+      Call::on(OpType::ALLREDUCE, tensors[0]), carrier_->allreduce(carried, carried_options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -238,7 +235,7 @@ WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOption
   carried_options.reduceOp = plan.carried;
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::ReadWrite : Access::Spoil);
-  return collective(call_on(OpType::REDUCE, tensors[0]), carrier_->reduce(carried, carried_options), cargo, tensors);
+  return collective(Call::on(OpType::REDUCE, tensors[0]), carrier_->reduce(carried, carried_options), cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allgather(TensorLists& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
@@ -264,7 +261,7 @@ WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, 
   auto target = cargo->load(output, Access::Write).view({-1});
   return c10::make_intrusive<CollectiveWork>(
       getRank(),
-      call_on(OpType::_ALLGATHER_BASE, input),
+      Call::on(OpType::_ALLGATHER_BASE, input),
       carrier_->_allgather_base(target, source, options),
       std::move(cargo),
       TensorList{output},
@@ -333,7 +330,7 @@ WorkPtr ProcessGroupNeuron::reduce_and_keep(
     outputs.push_back(slice.destination);
   }
   TensorList carried{carried_view(buffer)};
-  const auto call = type == OpType::_REDUCE_SCATTER_BASE ? call_on(type, parts[0]) : Call{type};
+  const auto call = type == OpType::_REDUCE_SCATTER_BASE ? Call::on(type, parts[0]) : Call{type};
   return collective(call, carrier_->allreduce(carried, carried_options), std::move(cargo), std::move(outputs));
 }
 

@@ -79,6 +79,10 @@ std::string name_of(c10d::OpType type) {
   return name;
 }
 
+Call Call::on(c10d::OpType type, const at::Tensor& tensor) {
+  return {type, tensor.numel(), tensor.scalar_type()};
+}
+
 std::string Call::text() const {
   auto text = name_of(type);
   return count < 0 ? text : text + " of " + std::to_string(count) + " " + c10::toString(dtype);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -26,6 +27,8 @@ struct Call {
   int64_t count = -1;
   at::ScalarType dtype = at::ScalarType::Undefined;
 
+  /// What a call on `tensor` is where every rank gives or gets as much.
+  static Call on(c10d::OpType type, const at::Tensor& tensor);
   std::string text() const;
 };
 

@@ -68,12 +68,7 @@ def _forward(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tu
         query.device_mesh.get_group(),
         _SEQUENCE,
         _aten._scaled_dot_product_flash_attention_for_cpu,
-        query=_local(query),
-        key=_local(key),
-        value=_local(value),
-        is_causal=causal,
-        dropout_p=0.0,
-        scale=options.get("scale"),
+        **_shared(query, key, value, causal, options),
     )
     # What the kernels of other devices return beside these is for their gradients.
     return _whole(output, query), _whole(logsumexp, query), None, None, 0, 0, None, None, None
@@ -88,16 +83,23 @@ def _backward(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> t
         _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
         grad_out=_local(gradient).contiguous(),
         grad_out_name="grad_out",
-        query=_local(query),
-        key=_local(key),
-        value=_local(value),
         out=_local(output),
         logsumexp=_local(logsumexp),
-        is_causal=causal,
-        dropout_p=0.0,
-        scale=options.get("scale"),
+        **_shared(query, key, value, causal, options),
     )
     return (*(_whole(part, query) for part in gradients), None)
+
+
+def _shared(query: DTensor, key: DTensor, value: DTensor, causal: bool, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what the kernel and that of its gradient are both given."""
+    return {
+        "query": _local(query),
+        "key": _local(key),
+        "value": _local(value),
+        "is_causal": causal,
+        "dropout_p": 0.0,
+        "scale": options.get("scale"),
+    }
 
 
 def _local(tensor: DTensor) -> torch.Tensor:
