@@ -332,7 +332,7 @@ def operand_record(name: str, access: Access, x: NkiTensor) -> Operand:
     """Return the record of a view."""
     memory, size = x.memory, x.dtype.itemsize
     on_chip = memory.buffer.on_chip
-    row = memory.row * memory.codec.dtype.itemsize // size
+    row, _ = memory.in_elements_of(x.codec)
     indirect = x.indirection is not None or x.traced
     dims = list(zip(x.shape, x.strides, strict=True))
     within = dims[1:] if on_chip else dims

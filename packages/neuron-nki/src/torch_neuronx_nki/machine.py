@@ -7,6 +7,7 @@ thread of its own, one at a time.
 import itertools
 import threading
 from collections.abc import Callable
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,10 +37,7 @@ _LONG_ROW = 256
 
 def row_of(shape: tuple[int, ...]) -> int:
     """Return the elements below dimension 0."""
-    row = 1
-    for size in shape[1:]:
-        row *= size
-    return row
+    return prod(shape[1:])
 
 
 def _pitch(row: int, how: Codec) -> int:
@@ -170,6 +168,11 @@ class Memory:
             assert self.flat is not None
             flat = self.flats[carrier] = self.flat.view(carrier)
         return flat
+
+    def in_elements_of(self, how: Codec) -> tuple[int, int]:
+        """Return ``row`` and ``pitch``, counted in elements of another type."""
+        own, theirs = how.dtype.itemsize, self.codec.dtype.itemsize
+        return self.row * theirs // own, self.pitch * theirs // own
 
     def write(self, layout: "Layout", offset: int, how: Codec) -> None:
         """Note that an instruction writes all of a view and reads nothing of it."""

@@ -1,6 +1,7 @@
 """Finds the line of a kernel that is being executed."""
 
 import sys
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -11,7 +12,6 @@ _KERNELS = str(Path(__file__).parent / "kernels")
 _MAX_KNOWN = 10_000
 
 _is_kernel: dict[CodeType, bool] = {}
-_lines: dict[tuple[CodeType, int], SourceLocation] = {}
 
 
 def kernel_line() -> SourceLocation | None:
@@ -31,11 +31,6 @@ def kernel_line() -> SourceLocation | None:
     return None
 
 
+@lru_cache(_MAX_KNOWN)
 def _line(code: CodeType, number: int) -> SourceLocation:
-    place = (code, number)
-    made = _lines.get(place)
-    if made is None:
-        if len(_lines) >= _MAX_KNOWN:
-            _lines.clear()
-        made = _lines[place] = SourceLocation(code.co_filename, number, code.co_qualname)
-    return made
+    return SourceLocation(code.co_filename, number, code.co_qualname)

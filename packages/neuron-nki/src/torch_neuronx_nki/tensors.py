@@ -122,10 +122,7 @@ def _layout(
 ) -> Layout:
     partition = row = pitch = 0
     if memory.buffer.on_chip:
-        row, pitch = memory.row, memory.pitch
-        if how is not memory.codec:
-            own, theirs = how.dtype.itemsize, memory.codec.dtype.itemsize
-            row, pitch = row * theirs // own, pitch * theirs // own
+        row, pitch = (memory.row, memory.pitch) if how is memory.codec else memory.in_elements_of(how)
         partition = offset // row
     key = (how, memory.buffer, shape, strides, partition, indirection, row, pitch)
     made = _layouts.get(key)
@@ -261,10 +258,9 @@ class NkiTensor:
             )
         moved = self.offset + self._resolved()
         if memory.buffer.on_chip:
-            row = memory.row * memory.codec.dtype.itemsize // self.codec.dtype.itemsize
-            gap = (memory.pitch - memory.row) * memory.codec.dtype.itemsize // self.codec.dtype.itemsize
+            row, pitch = memory.in_elements_of(self.codec)
             self._within_partition(moved % row, self.strides, self.shape, row)
-            moved += moved // row * gap
+            moved += moved // row * (pitch - row)
         return torch.as_strided(flat, layout.shape, layout.physical, base + moved)
 
     def _resolved(self) -> int:
@@ -480,7 +476,7 @@ class NkiTensor:
         start = 0 if offset is None else operator.index(offset)
         if not shape or any(count < 1 for count in shape):
             raise self._bad_view(f"the pattern {pattern!r} counts no elements")
-        row = memory.row * memory.codec.dtype.itemsize // item
+        row, _ = memory.in_elements_of(target)
         if memory.buffer.on_chip and shape[0] > 1 and strides[0] % row:
             raise self._bad_view(
                 f"the first stride of a tensor on chip is {strides[0]}, but a partition has {row} elements"

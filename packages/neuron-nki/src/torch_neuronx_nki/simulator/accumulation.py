@@ -60,7 +60,7 @@ def choose(core: Core, dst: NkiTensor, accumulate: bool | None) -> How:
 def _box(dst: NkiTensor) -> Box:
     """Return the partitions and the bytes of them that ``dst`` lies within."""
     memory, layout, size = dst.memory, dst.layout, dst.dtype.itemsize
-    row = memory.row * memory.codec.dtype.itemsize // size
+    row, _ = memory.in_elements_of(dst.codec)
     first = dst.offset - layout.partition * row
     last = layout.partition + dst.strides[0] // row * (dst.shape[0] - 1)
     return layout.partition, last + 1, (first + layout.low) * size, (first + layout.high + 1) * size
