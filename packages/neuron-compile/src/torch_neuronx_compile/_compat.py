@@ -306,11 +306,11 @@ def cached_functions(tag: str) -> Iterator[None]:
         _functorch_config.patch(bundled_autograd_cache=True),
         _compiler_config.patch(cache_key_tag=tags),
     ):
-        _thread.inductors_own = False
+        before, _thread.inductors_own = _thread.inductors_own, False
         try:
             yield
         finally:
-            _thread.inductors_own = True
+            _thread.inductors_own = before
 
 
 def caches_packages() -> bool:

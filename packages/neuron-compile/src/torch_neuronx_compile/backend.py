@@ -13,7 +13,7 @@ from torch import fx
 
 from torch_neuronx import plugins
 from torch_neuronx.compiler import current_options
-from torch_neuronx.compilers import Compiler
+from torch_neuronx.compilers import Compiler, Preparing
 from torch_neuronx.errors import ConfigurationError, NEFFCompilationError, RuntimeUnavailableError
 from torch_neuronx.events import GraphFellBack
 from torch_neuronx.logs import logger
@@ -27,7 +27,7 @@ from torch_neuronx_compile.capture.nested_regions import check_no_nested_regions
 from torch_neuronx_compile.capture.partition import compile_in_parts
 from torch_neuronx_compile.capture.shapes import check_static, specialise
 from torch_neuronx_compile.compile_only import ModalGraph
-from torch_neuronx_compile.compilers.select import Preparing, toolchain
+from torch_neuronx_compile.compilers.select import toolchain
 from torch_neuronx_compile.eager import EagerGraph, GraphWithFallback
 from torch_neuronx_compile.errors import GraphCompilationError, let_through
 from torch_neuronx_compile.explain.capture import captured

@@ -53,18 +53,16 @@ class CompiledGraph:
         self._finish = [_finisher(unit, spec) for spec in unit.results]
         self._finishes = any(self._finish)
         self._as_computed = self._outputs == tuple(map(Computed, range(len(unit.results))))
-        # All arguments go in and all results come out as they are: most graphs, where a call should cost little.
-        self._plain = (
-            self._as_computed
-            and self._arguments == tuple(range(len(self._arguments)))
-            and not (self._converted or self._constants or self._seeds or self._finishes)
-        )
 
     def plain(self) -> Callable[[list[Any]], Outputs] | None:
-        """Return what runs this graph at the least cost, where all arguments go in and all results come out."""
-        if not self._plain:
-            return None
+        """Return what runs this graph at the least cost, or ``None``.
+
+        All arguments have to go in and all results to come out as they are, which holds for most graphs.
+        """
         count = len(self._arguments)
+        changed = self._converted or self._constants or self._seeds or self._finishes
+        if changed or not self._as_computed or self._arguments != tuple(range(count)):
+            return None
         manager, executable, execute = plugins.manager(), self._executable, self._execute
         count_execution = metrics.count_execution
 

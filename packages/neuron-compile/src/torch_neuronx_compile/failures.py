@@ -43,8 +43,14 @@ def describe(node: fx.Node) -> str:
         for value in (argument.meta.get("val") for argument in node.all_input_nodes)
         if isinstance(value, torch.Tensor)
     )
-    frames = [line.strip() for line in node.meta.get("stack_trace", "").splitlines() if line.strip().startswith("File")]
-    return f"{node.target}({types})" + (f" [{frames[-1]}]" if frames else "")
+    line = user_line(node)
+    return f"{node.target}({types})" + (f" [{line}]" if line else "")
+
+
+def user_line(node: fx.Node) -> str:
+    """Return the line of the user's program that made a call, as tracebacks write it; empty if that is not known."""
+    lines = (line.strip() for line in node.meta.get("stack_trace", "").splitlines())
+    return next(reversed([line for line in lines if line.startswith("File")]), "")
 
 
 def _last_line(text: str) -> str:

@@ -52,6 +52,14 @@ class ExecutableLoader(Protocol):
 
 
 @runtime_checkable
+class Preparing(Protocol):
+    """A compiler whose NEFFs run in this process, which then takes a while to get ready for the first one."""
+
+    def get_ready(self) -> None:
+        """Do what the first call would wait for; called once, while the first program compiles."""
+
+
+@runtime_checkable
 class HostDependent(Protocol):
     """A compiler whose code depends on the machine that compiles it."""
 

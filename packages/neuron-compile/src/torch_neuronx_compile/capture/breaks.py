@@ -37,9 +37,9 @@ from torch_neuronx_compile._compat import (
     traced_inputs,
     user_stack,
 )
-from torch_neuronx_compile.capture.control_flow import REASONS
 from torch_neuronx_compile.errors import GraphCompilationError
 from torch_neuronx_compile.support import learned
+from torch_neuronx_compile.support.control_flow import REASONS
 from torch_neuronx_compile.support.verdict import foreign, may_break, why_not
 
 TYPE = "Op not supported by the Neuron backend"

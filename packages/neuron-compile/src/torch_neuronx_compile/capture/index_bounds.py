@@ -17,8 +17,12 @@ from torch.nn import functional
 from torch_neuronx.compiler import current_options
 from torch_neuronx_compile.capture.breaks import spelling
 from torch_neuronx_compile.errors import IndexBoundsError
+from torch_neuronx_compile.failures import user_line
 
-_RESHAPES = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "transpose", "permute", "contiguous", "long", "int"}
+_RESHAPES = frozenset({
+    "contiguous", "flatten", "getitem", "int", "long", "permute", "reshape", "squeeze", "transpose", "unsqueeze",
+    "view",
+})  # fmt: skip
 """Functions and methods that an index may go through; they are done again on the argument."""
 
 
@@ -64,36 +68,30 @@ def _check(use: IndexUse, values: torch.Tensor) -> None:
     outside = values[((values < use.lowest) | (values > use.highest)) & (values != use.ignored)]
     if outside.numel() == 0:
         return
-    frames = [line.strip() for line in use.call.meta.get("stack_trace", "").splitlines() if "File " in line]
-    where = f" ({frames[-1]})" if frames else ""
+    line = user_line(use.call)
+    call = f"{spelling(use.call)} ({line})" if line else spelling(use.call)
     raise IndexBoundsError(
-        f"The index {outside[0].item()} is out of range for {spelling(use.call)}{where}, which takes {use.lowest} to "
-        f"{use.highest}. It is among the arguments of the compiled function: look at what made it."
+        f"The index {outside[0].item()} is out of range for {call}, which takes {use.lowest} to {use.highest}. It is "
+        "among the arguments of the compiled function: look at what made it."
     )
 
 
 def _is_argument(node: Any) -> bool:
     """Return whether a node is an input of the graph that it does not write to, or such an input reshaped."""
-    while isinstance(node, fx.Node) and node.op != "placeholder":
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        constant = not any(isinstance(leaf, fx.Node) for leaf in _leaves((node.args[1:], node.kwargs)))
-        if not constant or (name not in _RESHAPES and node.target is not operator.getitem):
-            return False
-        if any(map(_writes, node.users)):
-            return False
-        node = node.args[0]
-    return isinstance(node, fx.Node) and not any(map(_writes, node.users))
+    while isinstance(node, fx.Node) and not any(map(_writes, node.users)):
+        if node.op == "placeholder":
+            return True
+        reshapes = _name(node) in _RESHAPES and node.all_input_nodes == [node.args[0]]  # by constants
+        node = node.args[0] if reshapes else None
+    return False
 
 
 def _writes(node: fx.Node) -> bool:
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name.endswith("_") or name == "setitem" or "out" in node.kwargs
+    return _name(node).endswith("_") or _name(node) == "setitem" or "out" in node.kwargs
 
 
-def _leaves(value: Any) -> list[Any]:
-    found: list[Any] = []
-    fx.node.map_aggregate(value, lambda leaf: found.append(leaf))
-    return found
+def _name(node: fx.Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _graph_of(nodes: Sequence[fx.Node]) -> fx.GraphModule:

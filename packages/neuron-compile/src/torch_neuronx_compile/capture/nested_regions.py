@@ -4,6 +4,7 @@ from torch import fx
 
 from torch_neuronx_compile._compat import invoke_subgraph
 from torch_neuronx_compile.errors import NestedRegionError
+from torch_neuronx_compile.failures import user_line
 
 
 def check_no_nested_regions(module: fx.GraphModule) -> None:
@@ -13,9 +14,9 @@ def check_no_nested_regions(module: fx.GraphModule) -> None:
     """
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target is invoke_subgraph:
-            where = [line.strip() for line in node.meta.get("stack_trace", "").splitlines() if "File " in line]
+            where = user_line(node)
             raise NestedRegionError(
                 "A function marked by torch.compiler.nested_compile_region is called in a graph for backend='neuron'"
-                f"{f' ({where[-1]})' if where else ''}, and a NEFF cannot call another one. Remove the mark: the "
+                f"{f' ({where})' if where else ''}, and a NEFF cannot call another one. Remove the mark: the "
                 "function then becomes part of the graph around it."
             )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, runtime_checkable
 
 from torch_neuronx import config, plugins
 from torch_neuronx.compiler import current_options
@@ -15,14 +14,6 @@ from torch_neuronx.runtimes.select import AUTO, select_runtime
 from torch_neuronx.targets import DEFAULT_TARGET, CoreLayout, find_target, lay_out_cores
 from torch_neuronx_compile.errors import OptionError
 from torch_neuronx_compile.options import CompileOptions, compiler_flags, in_force
-
-
-@runtime_checkable
-class Preparing(Protocol):
-    """A compiler whose NEFFs run in this process, which then takes a while to get ready for the first one."""
-
-    def get_ready(self) -> None:
-        """Do what the first call would wait for; later calls cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)

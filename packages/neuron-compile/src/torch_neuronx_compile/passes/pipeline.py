@@ -3,7 +3,6 @@
 import torch
 from torch import fx
 
-from torch_neuronx_compile.capture.control_flow import first_call_with_a_body, why_no_body
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.passes.complex_numbers import split_complex
 from torch_neuronx_compile.passes.constants import lift_constants
@@ -16,6 +15,7 @@ from torch_neuronx_compile.passes.outputs import strip_outputs
 from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operators
 from torch_neuronx_compile.passes.symbols import data_dependent, specialise
 from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
+from torch_neuronx_compile.support.control_flow import first_call_with_a_body, why_no_body
 from torch_neuronx_compile.unit import CompilationUnit, GraphKind, TensorSpec
 
 
