@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.narrow_floats import widened
+
 aten = torch.ops.aten
 Values = tuple[Tensor, ...]
 
@@ -36,16 +38,12 @@ def _result_dtype(self: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return self.dtype if self.is_floating_point() or self.is_complex() else torch.int64
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
-
-
 def cumsum(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Decompose."""
     target = _result_dtype(self, dtype)
     if self.dim() == 0 or self.numel() == 0:
         return self.to(target, copy=True)
-    found = scan((self.to(target).to(_wide(target)),), dim % self.dim(), lambda a, b: (a[0] + b[0],))
+    found = scan((widened(self.to(target)),), dim % self.dim(), lambda a, b: (a[0] + b[0],))
     return found[0].to(target)
 
 
@@ -54,7 +52,7 @@ def cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tens
     target = _result_dtype(self, dtype)
     if self.dim() == 0 or self.numel() == 0:
         return self.to(target, copy=True)
-    found = scan((self.to(target).to(_wide(target)),), dim % self.dim(), lambda a, b: (a[0] * b[0],))
+    found = scan((widened(self.to(target)),), dim % self.dim(), lambda a, b: (a[0] * b[0],))
     return found[0].to(target)
 
 
@@ -71,7 +69,7 @@ def logcumsumexp(self: Tensor, dim: int) -> Tensor:
         apart = torch.where(high.isinf() & (high == low), torch.zeros_like(high), low - high)
         return (high + torch.log1p(torch.exp(apart)),)
 
-    found = scan((self.to(_wide(self.dtype)),), dim % self.dim(), combine)
+    found = scan((widened(self),), dim % self.dim(), combine)
     return found[0].to(self.dtype)
 
 

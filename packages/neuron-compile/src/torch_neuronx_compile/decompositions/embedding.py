@@ -8,6 +8,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from torch_neuronx_compile.decompositions.indexing import wrap
+from torch_neuronx_compile.decompositions.narrow_floats import widened
 from torch_neuronx_compile.structured_ops import MAXIMUM, MINIMUM, SUM, gather_rows, scatter_rows
 
 aten = torch.ops.aten
@@ -47,7 +48,7 @@ def embedding_bag(
     counted = _counted(indices, padding_idx)
     size = _to_bags(counted.to(torch.int64), bag, bags, SUM)
     rows = gather_rows(weight, wrap(indices, weight.shape[0]))
-    wide = rows.to(torch.float32) if rows.dtype in (torch.bfloat16, torch.float16) else rows
+    wide = widened(rows)
     if mode == _MAX:
         least = float("-inf")
         best = _to_bags(torch.where(counted.unsqueeze(1), wide, least), bag, bags, MAXIMUM, least)
@@ -80,7 +81,7 @@ def embedding_bag_dense_backward(
 ) -> Tensor:
     """Decompose into a scatter of the bags' gradients to the rows that went in."""
     indices = indices.to(torch.int64)
-    wide = grad.to(torch.float32) if grad.dtype in (torch.bfloat16, torch.float16) else grad
+    wide = widened(grad)
     zeros = wide.new_zeros([num_weights, grad.shape[1]])
     if mode == _MAX:
         features = grad.shape[1]

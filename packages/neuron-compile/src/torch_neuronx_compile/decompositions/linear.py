@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from torch_neuronx_compile.decompositions.statistics import NARROW
+from torch_neuronx_compile.decompositions.narrow_floats import NARROW
 
 aten = torch.ops.aten
 Scalar = int | float

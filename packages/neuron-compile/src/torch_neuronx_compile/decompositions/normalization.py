@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 
-from torch_neuronx_compile.decompositions.statistics import NARROW
+from torch_neuronx_compile.decompositions.narrow_floats import widened
 
 aten = torch.ops.aten
 
@@ -20,7 +20,7 @@ def var_mean(
     """Decompose into the mean, and the mean of the squared distances from it; narrow floats are widened first."""
     dims = list(dim) if dim else list(range(self.dim()))
     count = math.prod(self.shape[axis] for axis in dims)
-    wide = self.to(torch.float32) if self.dtype in NARROW else self
+    wide = widened(self)
     mean = wide.mean(dims, keepdim=True)
     centred = wide - mean
     degrees = max(count - (1 if correction is None else correction), 0)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.narrow_floats import widened
 from torch_neuronx_compile.structured_ops import SUM, gather_rows, reduce_window, scatter_rows, window_argmax
 
 aten = torch.ops.aten
@@ -30,10 +31,6 @@ def _extent(size: int, window: int, stride: int, padding: int, dilation: int, ce
         return over // stride + 1
     extent = -(-over // stride) + 1
     return extent - 1 if (extent - 1) * stride >= size + padding else extent
-
-
-def _wide(self: Tensor) -> Tensor:
-    return self.to(torch.float32) if self.dtype in (torch.bfloat16, torch.float16) else self
 
 
 class _Windows:
@@ -89,8 +86,8 @@ def _scatter_to_plane(grad_output: Tensor, self: Tensor, indices: Tensor, count:
     plane = prod(self.shape[-count:])
     leading = prod(self.shape[:-count])
     offsets = torch.arange(leading, device=indices.device).reshape([*self.shape[:-count], *[1] * count]) * plane
-    zeros = _wide(grad_output.new_zeros([leading * plane]))
-    rows = scatter_rows(zeros, (indices + offsets).reshape(-1), _wide(grad_output).reshape(-1), SUM)
+    zeros = widened(grad_output.new_zeros([leading * plane]))
+    rows = scatter_rows(zeros, (indices + offsets).reshape(-1), widened(grad_output).reshape(-1), SUM)
     return rows.reshape(self.shape).to(self.dtype)
 
 
@@ -135,7 +132,7 @@ def _avg_pool(count: int) -> Callable[..., Tensor]:
     ) -> Tensor:
         """Decompose into a sum over windows and a division."""
         found = _Windows(self.shape[-count:], kernel_size, stride, padding, 1, ceil_mode)
-        total = reduce_window(_wide(self), found.window, found.stride, found.padding, SUM)
+        total = reduce_window(widened(self), found.window, found.stride, found.padding, SUM)
         return _divided(total, _divisor(found, count_include_pad, divisor_override, self.device)).to(self.dtype)
 
     return avg_pool
@@ -161,7 +158,7 @@ def _avg_pool_backward(count: int) -> Callable[..., Tensor]:
         """Decompose into a sum over the windows that an element is in: of the gradients, laid out at the stride."""
         found = _Windows(self.shape[-count:], kernel_size, stride, padding, 1, ceil_mode)
         divisor = _divisor(found, count_include_pad, divisor_override, self.device)
-        shares = _divided(_wide(grad_output), divisor)
+        shares = _divided(widened(grad_output), divisor)
         around = []
         for size, extent, step, window, low in zip(
             found.sizes, found.extents, found.stride, found.window, found.low, strict=True
@@ -216,7 +213,7 @@ def _along(lengths: Tensor | int, dim: int, rank: int) -> Tensor | int:
 def _adaptive_avg_pool(count: int) -> Callable[..., Tensor]:
     def adaptive_avg_pool(self: Tensor, output_size: Sequence[int]) -> Tensor:
         """Decompose dimension by dimension into sums over windows of their own lengths."""
-        result, rank = _wide(self), self.dim()
+        result, rank = widened(self), self.dim()
         if self.numel() == 0 or prod(output_size) == 0:
             return self.new_zeros([*self.shape[:-count], *output_size])
         for dim, extent in zip(range(rank - count, rank), output_size, strict=True):
@@ -230,7 +227,7 @@ def _adaptive_avg_pool(count: int) -> Callable[..., Tensor]:
 def _adaptive_avg_pool_backward(count: int) -> Callable[..., Tensor]:
     def adaptive_avg_pool_backward(grad_output: Tensor, self: Tensor) -> Tensor:
         """Decompose: the windows that an element is in are an adaptive window of the output."""
-        grad, rank = _wide(grad_output), self.dim()
+        grad, rank = widened(grad_output), self.dim()
         if grad_output.numel() == 0 or self.numel() == 0:
             return torch.zeros_like(self)
         for dim in range(rank - count, rank):

@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.narrow_floats import widened
 from torch_neuronx_compile.structured_ops import SUM, gather_rows, scatter_rows
 
 aten = torch.ops.aten
 _BILINEAR, _NEAREST, _BICUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
-
-
-def _wide(self: Tensor) -> Tensor:
-    return self.to(torch.float32) if self.dtype in (torch.bfloat16, torch.float16) else self
 
 
 def _triangle(x: Tensor) -> Tensor:
@@ -84,7 +81,7 @@ def _antialiased(shape: Callable[[Tensor], Tensor], reach: int) -> tuple[Callabl
     ) -> Tensor:
         """Decompose into a product for each dimension, in float32."""
         rows, columns = matrices(self.shape[2:], output_size, align_corners, (scales_h, scales_w), self)
-        return (rows @ (_wide(self) @ columns.transpose(0, 1))).to(self.dtype)
+        return (rows @ (widened(self) @ columns.transpose(0, 1))).to(self.dtype)
 
     def backward(
         grad_output: Tensor,
@@ -96,7 +93,7 @@ def _antialiased(shape: Callable[[Tensor], Tensor], reach: int) -> tuple[Callabl
     ) -> Tensor:
         """Decompose into the products with the transposed matrices."""
         rows, columns = matrices(input_size[2:], output_size, align_corners, (scales_h, scales_w), grad_output)
-        return (rows.transpose(0, 1) @ (_wide(grad_output) @ columns)).to(grad_output.dtype)
+        return (rows.transpose(0, 1) @ (widened(grad_output) @ columns)).to(grad_output.dtype)
 
     return resize, backward
 
@@ -106,11 +103,11 @@ class _Sampler:
 
     def __init__(self, input: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> None:
         self.mode, self.padding, self.align_corners = mode, padding, align_corners
-        self.input = _wide(input)
+        self.input = widened(input)
         self.sizes = list(input.shape[2:])
         self.batch = input.shape[0]
         self.channels = input.shape[1]
-        wide = _wide(grid)
+        wide = widened(grid)
         # The grid's last dimension counts from the innermost spatial one.
         self.at: list[Tensor] = []
         self.slope: list[Tensor | float] = []
@@ -236,7 +233,7 @@ def grid_sampler_backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Decompose into scatters for the input and sums over channels for the grid."""
     sampler = _Sampler(input, grid, interpolation_mode, padding_mode, align_corners)
-    grad = _wide(grad_output).movedim(1, -1)
+    grad = widened(grad_output).movedim(1, -1)
     table = sampler.input.new_zeros([sampler.batch * math.prod(sampler.sizes), sampler.channels])
     along: list[Tensor | None] = [None] * len(sampler.sizes)
     for index, weight, slopes in sampler.taps():

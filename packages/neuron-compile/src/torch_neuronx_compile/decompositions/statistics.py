@@ -8,14 +8,12 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.narrow_floats import NARROW
 from torch_neuronx_compile.decompositions.sorting import searchsorted
 from torch_neuronx_compile.structured_ops import MAXIMUM, MINIMUM, PRODUCT, SUM, gather_rows, scatter_rows
 
 aten = torch.ops.aten
 Pair = tuple[Tensor, Tensor]
-
-NARROW = frozenset({torch.float16, torch.bfloat16})
-"""Dtypes in which the steps of a reduction would overflow or lose digits that its result has."""
 
 
 def _limits(self: Tensor, low: float, high: float, widening: float) -> Pair:

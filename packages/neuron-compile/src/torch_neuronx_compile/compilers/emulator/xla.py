@@ -10,6 +10,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from torch_neuronx_compile import _stub
 from torch_neuronx_compile.compilers.emulator.documented_calls import EXPANSIONS
+from torch_neuronx_compile.compilers.emulator.rewrite.calls import target_of
 from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import TARGETS, rewrite
 from torch_neuronx_compile.compilers.emulator.rewrite.plugin_calls import PluginCall, rewrite_plugin_calls
 from torch_neuronx_compile.compilers.emulator.steps import Steps, steps_of
@@ -45,13 +46,14 @@ def compile_program(
     with new_context() as context, ir.Location.unknown():
         module = stablehlo.deserialize_portable_artifact(context, program)
         for operation in list(walk(module)):
-            if operation.name == "stablehlo.custom_call" and _target(operation) not in registered:
-                _implement(operation)
+            target = target_of(operation)
+            if target is not None and target not in registered:
+                _implement(operation, target)
         tensors = _tensors(module)
         steps = steps_of(module)
         rewrite_plugin_calls(module, registered, collectives)
         rewrite(module)
-        used = {_target(operation) for operation in walk(module) if operation.name == "stablehlo.custom_call"}
+        used = {target for target in map(target_of, walk(module)) if target is not None}
         text = str(module.operation.get_asm(enable_debug_info=False)).encode()
     plugins = sorted(used & (registered.keys() | set(collectives.values())))
     for target in plugins:
@@ -62,10 +64,6 @@ def compile_program(
         return bytes(client.compile_and_load(text, devices, compile_options()).serialize()), tensors, plugins, steps
     except xla_client.XlaRuntimeError as error:
         raise WorkerTaskError(f"XLA: {error}") from None
-
-
-def _target(call: Any) -> str:
-    return str(ir.StringAttr(call.attributes["call_target_name"]).value)
 
 
 @cache
@@ -99,8 +97,7 @@ def _tensors(module: ir.Module) -> dict[str, list[Tensor]]:
     }
 
 
-def _implement(call: Any) -> None:
-    target = _target(call)
+def _implement(call: Any, target: str) -> None:
     if target not in EXPANSIONS:
         raise WorkerTaskError(f"The emulator does not implement the custom call {target!r}")
     with ir.InsertionPoint(call):

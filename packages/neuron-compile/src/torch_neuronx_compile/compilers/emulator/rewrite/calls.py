@@ -47,6 +47,13 @@ def foreign_call(
     return list(call.results)
 
 
+def target_of(operation: Any) -> str | None:
+    """Return what a custom call calls; ``None`` for any other operation."""
+    if operation.name != "stablehlo.custom_call":
+        return None
+    return str(ir.StringAttr(operation.attributes["call_target_name"]).value)
+
+
 def after(call: Any, value: Any) -> Any:
     """Put in place of a foreign call the same one that starts when ``value`` is there; return it.
 

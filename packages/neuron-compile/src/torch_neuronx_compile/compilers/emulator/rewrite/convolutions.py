@@ -10,7 +10,6 @@ from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call,
 from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     FLOATS,
     element,
-    elements,
     integers,
     leaves,
     producer,
@@ -18,6 +17,7 @@ from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     view_of,
     whole_view,
 )
+from torch_neuronx_compile.compilers.emulator.rewrite.window_attributes import numbers_of, padding_of
 
 SMALLEST = 16 * 1024
 """Multiplications from which a call of ATen pays off."""
@@ -34,9 +34,9 @@ def rewrite_convolution(operation: Any) -> None:
     if _number(operation, "batch_group_count") != 1 or any(_flags(operation, "window_reversal", space)):
         return
     stride, stretch, dilation = (
-        _numbers(operation, name, space) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+        numbers_of(operation, name, space) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
     )
-    low, high = _padding(operation, space)
+    low, high = padding_of(operation, space)
     groups = _number(operation, "feature_group_count")
     out = [where.output_batch_dimension, where.output_feature_dimension, *where.output_spatial_dimensions]
     sizes = [shape(result)[axis] for axis in out]
@@ -123,18 +123,5 @@ def _number(operation: Any, name: str) -> int:
     return int(ir.IntegerAttr(operation.attributes[name]).value) if name in operation.attributes else 1
 
 
-def _numbers(operation: Any, name: str, space: int) -> list[int]:
-    return integers(operation.attributes[name]) if name in operation.attributes else [1] * space
-
-
 def _flags(operation: Any, name: str, space: int) -> list[bool]:
     return list(ir.DenseBoolArrayAttr(operation.attributes[name])) if name in operation.attributes else [False] * space
-
-
-def _padding(operation: Any, space: int) -> tuple[list[int], list[int]]:
-    if "padding" not in operation.attributes:
-        return [0] * space, [0] * space
-    flat = elements(ir.DenseIntElementsAttr(operation.attributes["padding"]))
-    if len(flat) != 2 * space:
-        flat = flat[:1] * (2 * space)
-    return flat[::2], flat[1::2]

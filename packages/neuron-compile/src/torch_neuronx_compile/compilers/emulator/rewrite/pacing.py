@@ -10,7 +10,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.compilers.emulator.rewrite.calls import after, foreign_call
+from torch_neuronx_compile.compilers.emulator.rewrite.calls import after, foreign_call, target_of
 from torch_neuronx_compile.compilers.emulator.rewrite.values import ELEMENTWISE, FLOATS, element, order_of, shape
 from torch_neuronx_compile.worker.canonical import walk
 
@@ -40,7 +40,7 @@ class _Pace:
         """Go through the operations of ``function``."""
         for found in list(function.regions[0].blocks[0].operations):
             operation = found.operation
-            called = operation.name == "stablehlo.custom_call" and _target(operation) in self._targets
+            called = target_of(operation) in self._targets
             if self._last is not None and self._fuses(operation):
                 self._read_later(operation)
             waits = any(operand in self._late for operand in operation.operands)
@@ -81,10 +81,6 @@ class _Pace:
                 "neuron_wait", [scalar], [self._last], {}, operand_orders=[order_of(self._last)]
             )
         return self._zeros[key]
-
-
-def _target(call: Any) -> str:
-    return str(ir.StringAttr(call.attributes["call_target_name"]).value)
 
 
 def _is_large(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call, integer, numbers
+from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call, integer, numbers, target_of
 from torch_neuronx_compile.compilers.emulator.rewrite.values import elements
 from torch_neuronx_compile.worker.canonical import walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
@@ -44,8 +44,8 @@ def rewrite_plugin_calls(module: ir.Module, calls: Mapping[str, PluginCall], col
     token: Any = None
     for operation in list(walk(module)):
         name = operation.name.removeprefix("stablehlo.")
-        if name == "custom_call":
-            target = ir.StringAttr(operation.attributes["call_target_name"]).value
+        target = target_of(operation)
+        if target is not None:
             if target not in calls:
                 continue
             call, carried = calls[target], _carried(operation)

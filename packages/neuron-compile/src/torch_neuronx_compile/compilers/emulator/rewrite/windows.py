@@ -10,7 +10,6 @@ from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call,
 from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     FLOATS,
     element,
-    elements,
     integers,
     leaves,
     producer,
@@ -19,6 +18,7 @@ from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     view_of,
     whole_view,
 )
+from torch_neuronx_compile.compilers.emulator.rewrite.window_attributes import numbers_of, padding_of
 
 SMALLEST = 4 * 1024
 """Elements from which a call of ATen pays off."""
@@ -64,10 +64,10 @@ def rewrite_window(operation: Any) -> None:
     if places and not _counts_elements(operation.operands[1]):
         return
     window, stride, dilation, stretch = (
-        _numbers(operation, name)
+        numbers_of(operation, name, rank)
         for name in ("window_dimensions", "window_strides", "window_dilations", "base_dilations")
     )
-    low, high = _padding(operation)
+    low, high = padding_of(operation, rank)
     if {*window[:2], *stride[:2], *dilation[:2], *stretch} != {1} or any(low[:2] + high[:2]):
         return
     window, stride, dilation, low, high = (each[2:] for each in (window, stride, dilation, low, high))
@@ -127,22 +127,6 @@ def _counts_elements(value: Any) -> bool:
         and shape(plane) == shape(value)[2:]
         and len(shape(counted.results[0])) == 1
     )
-
-
-def _numbers(operation: Any, name: str) -> list[int]:
-    if name not in operation.attributes:
-        return [1] * len(shape(operation.operands[0]))
-    return integers(operation.attributes[name])
-
-
-def _padding(operation: Any) -> tuple[list[int], list[int]]:
-    rank = len(shape(operation.operands[0]))
-    if "padding" not in operation.attributes:
-        return [0] * rank, [0] * rank
-    flat = elements(ir.DenseIntElementsAttr(operation.attributes["padding"]))
-    if len(flat) != 2 * rank:  # one number for all
-        flat = flat[:1] * (2 * rank)
-    return flat[::2], flat[1::2]
 
 
 def _lines(block: Any) -> list[str]:
