@@ -185,11 +185,16 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     scale = asked.depth**-0.5
-    print(f"{asked.heads} x {asked.queries} x {asked.depth}" + "".join(f"{name:>14}" for name in _WAYS) + "   s")
+    print(
+        f"{asked.heads} x {asked.queries} x {asked.depth}" + "".join(f"{name:>14}" for name in _WAYS) + "   s", end=""
+    )
+    print(f"{'verified / tiles':>20}{'/ NumPy':>10}")
     for dtype in (torch.float32, torch.bfloat16):
         shape = (asked.heads, asked.queries, asked.depth)
         found = _measure([torch.randn(shape).to(dtype) for _ in range(3)], scale, asked.repeats)
-        print(f"{dtype!s:16}" + "".join(f"{seconds:14.3f}" for seconds in found))
+        _, verified, _, of_tiles, of_numpy = found
+        print(f"{dtype!s:16}" + "".join(f"{seconds:14.3f}" for seconds in found), end="")
+        print(f"{verified / of_tiles:24.2f}{verified / of_numpy:10.2f}")
 
 
 if __name__ == "__main__":

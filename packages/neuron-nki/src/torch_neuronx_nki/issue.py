@@ -14,10 +14,12 @@ from torch_neuronx_nki import source
 from torch_neuronx_nki.checks import Checker
 from torch_neuronx_nki.engines import Buffer, Engine
 from torch_neuronx_nki.errors import NkiValidationError
-from torch_neuronx_nki.machine import Core, current_core, violation
+from torch_neuronx_nki.machine import Core, current_core, running, violation
 from torch_neuronx_nki.registers import NkiScalar
 from torch_neuronx_nki.tensors import ColumnOffsets, NkiTensor, RowOffsets
 from torch_neuronx_nki.trace import Access, Dependency, DmaTransfer, Instruction, MatmulShape, Operand
+
+_PSUM, _READ = Buffer.psum, Access.READ  # to ask an enumeration for a member takes as long as a call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +31,8 @@ class Plan:
     engine: Engine
     on_views: bool = False
     """``run`` takes the core and the operands as they are instead."""
+    defers: Callable[..., bool] | None = None
+    """Tried before ``run``, on the operands as they are: whether it did all of it, or noted it for later."""
     matmul: Callable[..., MatmulShape] | None = None
     """Makes the record of a matmul from the operands."""
     dma: Callable[..., DmaTransfer] | None = None
@@ -97,7 +101,7 @@ class NkiInstruction:
 
 def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (), name: str | None = None) -> Any:
     """Execute an instruction on the core that runs: operands are tensors, numbers or None; parameters are hashable."""
-    core = current_core()
+    core = running.core or current_core()
     key = (op, parameters, *[x.layout if type(x) is NkiTensor else type(x) for x in operands])
     try:
         plan = core.plans.get(key)
@@ -110,6 +114,9 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
     if core.computes:
         if plan.on_views:
             plan.run(core, *operands)
+        elif plan.defers is not None and plan.defers(*operands):
+            if operands[0].memory.buffer is _PSUM:
+                operands[0].memory.written_otherwise = True
         else:
             first = operands[0]
             memory = first.memory
@@ -120,7 +127,7 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
                     if (
                         x.memory is memory
                         and (x.offset != first.offset or x.layout is not first.layout)
-                        and op.operands[len(data) + 1][1] is Access.READ
+                        and op.operands[len(data) + 1][1] is _READ
                     ):
                         values = values.clone()  # an input that the result may overlap is read first
                     data.append(values)
@@ -129,7 +136,7 @@ def issue(op: Opcode, operands: tuple[Any, ...], parameters: tuple[Any, ...] = (
                 else:
                     data.append(x)
             plan.run(first.target if plan.overwrites else first.data, *data)
-            if memory.buffer is Buffer.psum:
+            if memory.buffer is _PSUM:
                 memory.written_otherwise = True
     index = core.issued
     core.issued = index + 1
@@ -229,6 +236,8 @@ def _indirectly(op: Opcode, plan: Plan) -> Plan:
 def _columns(x: NkiTensor, offsets: ColumnOffsets) -> tuple[torch.Tensor, torch.Tensor]:
     memory = x.memory
     assert memory.flat is not None
+    if memory.notes is not None:
+        memory.settle()
     if memory.unwritten is not None:
         memory.poison()
     whole = torch.as_strided(

@@ -22,6 +22,7 @@ from torch_neuronx_nki.trace import Allocation, Event, Observer
 
 if TYPE_CHECKING:
     from torch_neuronx_nki.issue import Plan
+    from torch_neuronx_nki.simulator.notes import Notes
     from torch_neuronx_nki.tensors import Layout
     from torch_neuronx_nki.verifier.verifier import CoreVerifier
 
@@ -95,8 +96,8 @@ class Memory:
     """One allocation: where a tensor's elements are. Views share it."""
 
     __slots__ = (
-        "address", "base", "buffer", "bytes", "codec", "flat", "flats", "id", "is_argument", "is_dense",
-        "matmul_regions", "name", "origin", "pitch", "room", "row", "shape", "unwritten", "watched",
+        "__weakref__", "address", "base", "buffer", "bytes", "codec", "flat", "flats", "id", "is_argument", "is_dense",
+        "matmul_regions", "name", "notes", "origin", "pitch", "room", "row", "shape", "unwritten", "watched",
         "written_otherwise",
     )  # fmt: skip
 
@@ -139,6 +140,8 @@ class Memory:
         A tensor is poisoned when it is first used, unless instructions write it in full before, from the first element
         to the last: that nobody can read.
         """
+        self.notes: Notes | None = None
+        """What is known besides its elements."""
         self.room: Room | None = None
         """Where its bytes go when the kernel drops it; None: a tensor that others may hold."""
         self.bytes: Bytes | None = None
@@ -173,6 +176,12 @@ class Memory:
         """Return ``row`` and ``pitch``, counted in elements of another type."""
         own, theirs = how.dtype.itemsize, self.codec.dtype.itemsize
         return self.row * theirs // own, self.pitch * theirs // own
+
+    def settle(self) -> None:
+        """Write what is still to be written to it or from it, and drop what is noted."""
+        notes, self.notes = self.notes, None
+        assert notes is not None
+        notes.settle(self)
 
     def write(self, layout: "Layout", offset: int, how: Codec) -> None:
         """Note that an instruction writes all of a view and reads nothing of it."""
@@ -443,12 +452,12 @@ class _Running(threading.local):
     core: Core | None = None
 
 
-_running = _Running()
+running = _Running()
 
 
 def current_core() -> Core:
     """Return the core that runs in this thread. Raises :class:`NkiLaunchError` outside of a kernel."""
-    core = _running.core
+    core = running.core
     if core is None:
         raise NkiLaunchError(
             "No kernel is running here, so there is no core to execute the instruction on. Call it from a function "
@@ -459,12 +468,12 @@ def current_core() -> Core:
 
 def maybe_core() -> Core | None:
     """Return the core that runs in this thread, or None."""
-    return _running.core
+    return running.core
 
 
 def set_core(core: Core | None) -> Core | None:
     """Make ``core`` run in this thread and return the one that did before."""
-    before, _running.core = _running.core, core
+    before, running.core = running.core, core
     return before
 
 

@@ -1,7 +1,6 @@
 """Finds the line of a kernel that is being executed."""
 
 import sys
-from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -11,26 +10,33 @@ _PACKAGE = str(Path(__file__).parent)
 _KERNELS = str(Path(__file__).parent / "kernels")
 _MAX_KNOWN = 10_000
 
-_is_kernel: dict[CodeType, bool] = {}
+_known: dict[int, tuple[CodeType, bool]] = {}
+"""By the id of code, as the hash of code takes longer than all else here: the code, which keeps its id, and whether it
+is a kernel's."""
+_lines: dict[tuple[int, int], SourceLocation] = {}
+"""By the id of code that ``_known`` keeps, and the line."""
 
 
-def kernel_line() -> SourceLocation | None:
-    """Return the innermost line on the stack that is not this package's own, or None."""
-    frame: FrameType | None = sys._getframe(1)
+def kernel_line(up: int = 1) -> SourceLocation | None:
+    """Return the innermost line on the stack that is not this package's own, or None.
+
+    It is looked for from the caller on that is ``up`` calls up.
+    """
+    frame: FrameType | None = sys._getframe(up)
     while frame is not None:
         code = frame.f_code
-        known = _is_kernel.get(code)
+        known = _known.get(id(code))
         if known is None:
-            if len(_is_kernel) >= _MAX_KNOWN:
-                _is_kernel.clear()
+            if len(_known) >= _MAX_KNOWN:
+                _known.clear()
+                _lines.clear()
             file = code.co_filename
-            known = _is_kernel[code] = not file.startswith(_PACKAGE) or file.startswith(_KERNELS)
-        if known:
-            return _line(code, frame.f_lineno)
+            known = _known[id(code)] = (code, not file.startswith(_PACKAGE) or file.startswith(_KERNELS))
+        if known[1]:
+            key = (id(code), frame.f_lineno)
+            line = _lines.get(key)
+            if line is None:
+                line = _lines[key] = SourceLocation(code.co_filename, key[1], code.co_qualname)
+            return line
         frame = frame.f_back
     return None
-
-
-@lru_cache(_MAX_KNOWN)
-def _line(code: CodeType, number: int) -> SourceLocation:
-    return SourceLocation(code.co_filename, number, code.co_qualname)

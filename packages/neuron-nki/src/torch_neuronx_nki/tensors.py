@@ -212,10 +212,13 @@ class NkiTensor:
     @property
     def data(self) -> torch.Tensor:
         """The elements as a torch tensor of ``codec.carrier``: the memory itself, while the kernel keeps the tensor."""
+        memory = self.memory
+        if memory.notes is not None:
+            memory.settle()
         data = self._data
         if data is None:
-            if self.memory.unwritten is not None:
-                self.memory.poison()
+            if memory.unwritten is not None:
+                memory.poison()
             data = self._located()
         return data
 
@@ -223,8 +226,16 @@ class NkiTensor:
     def target(self) -> torch.Tensor:
         """As ``data``, for an instruction that writes all of it and reads nothing of it."""
         memory = self.memory
+        if memory.notes is not None:
+            memory.settle()
         if memory.unwritten is not None:
             memory.write(self.layout, self.offset, self.codec)
+        data = self._data
+        return self._located() if data is None else data
+
+    @property
+    def located(self) -> torch.Tensor:
+        """As ``data``, but with what is there: neither settled nor poisoned."""
         data = self._data
         return self._located() if data is None else data
 

@@ -10,7 +10,7 @@ from torch_neuronx_nki.dtypes import Kind
 from torch_neuronx_nki.engines import Buffer, Engine
 from torch_neuronx_nki.issue import NkiInstruction, Plan, issue, opcode
 from torch_neuronx_nki.ops import BINARY, BITWISE, UNARY_ALU, Operator
-from torch_neuronx_nki.simulator import arithmetic
+from torch_neuronx_nki.simulator import arithmetic, notes
 from torch_neuronx_nki.tensors import NkiTensor
 
 _VECTOR_GPSIMD = (Engine.vector, Engine.gpsimd)
@@ -32,7 +32,8 @@ def _tensor_copy(check: Checker, dst: Any, src: Any, engine: Engine) -> Plan:
     if dst.dtype != src.dtype:
         check.not_packed("dst", dst)
         check.not_packed("src", src)
-    return Plan(arithmetic.copy(dst, src), ran, overwrites=True)
+    held = src.codec is dst.codec and notes.can_hold(dst) and notes.can_hold(src)
+    return Plan(arithmetic.copy(dst, src), ran, defers=notes.copy if held else None, overwrites=True)
 
 
 def tensor_copy(dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> Any:

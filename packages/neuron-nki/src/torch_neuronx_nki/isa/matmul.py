@@ -9,7 +9,7 @@ from torch_neuronx_nki.checks import ON_CHIP, PSUM, SBUF, Checker, free
 from torch_neuronx_nki.engines import Buffer, Engine, MatmulPerfMode
 from torch_neuronx_nki.issue import Plan, issue, opcode
 from torch_neuronx_nki.machine import current_core
-from torch_neuronx_nki.simulator import accumulation, matrix
+from torch_neuronx_nki.simulator import accumulation, matrix, notes
 from torch_neuronx_nki.simulator.accumulation import Accumulation
 from torch_neuronx_nki.tensors import NkiTensor
 from torch_neuronx_nki.trace import MatmulShape
@@ -78,6 +78,9 @@ def _nc_matmul(
     position, size = _array_tile(check, rows, m, tile_position, tile_size, double)
     depth = rows * (2 if double else 1)
     run = matrix.transpose(dst, stationary, moving) if is_transpose else matrix.matmul(dst, stationary, moving, double)
+    plain = stationary.indirection is None and moving.indirection is None
+    flat = len(stationary.shape) == 2 == len(moving.shape) == len(dst.shape)
+    through = matrix.flat_matmul(dst) if plain and flat and not is_transpose else None
 
     def record(_dst: Any, _stationary: Any, _moving: Any, how: Accumulation) -> MatmulShape:
         return MatmulShape(
@@ -92,7 +95,7 @@ def _nc_matmul(
             tile_size=size,
         )
 
-    return Plan(run, Engine.tensor, matmul=record, overwrites=True)
+    return Plan(run, Engine.tensor, defers=through, matmul=record, overwrites=True)
 
 
 def _columns(check: Checker, tile: NkiTensor, double: bool) -> int:
@@ -251,7 +254,10 @@ def _nc_transpose(check: Checker, dst: Any, data: Any, engine: Engine) -> Plan:
     def run_matrix(out: torch.Tensor, x: torch.Tensor) -> None:
         out.copy_(x.t())
 
-    return Plan(run_matrix if len(data.shape) == 2 == len(target) else run, ran, overwrites=True)
+    if not len(data.shape) == 2 == len(target):
+        return Plan(run, ran, overwrites=True)
+    held = data.indirection is None and data.codec is dst.codec and notes.can_hold(dst)
+    return Plan(run_matrix, ran, defers=notes.transpose if held else None, overwrites=True)
 
 
 def nc_transpose(dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> Any:

@@ -25,21 +25,22 @@ class PartlyWritten:
         self.written = written
 
 
+_PSUM, _ADD, _OVERWRITE = Buffer.psum, Accumulation.ADD, Accumulation.OVERWRITE
 How = Accumulation | PartlyWritten
 Box = tuple[int, int, int, int]
 
 
 def choose(core: Core, dst: NkiTensor, accumulate: bool | None) -> How:
     """Return what a matmul into ``dst`` does, and remember that it has written there."""
-    if type(dst) is not NkiTensor or dst.memory.buffer is not Buffer.psum:
-        return Accumulation.OVERWRITE  # the check that follows says what is wrong
+    if type(dst) is not NkiTensor or dst.memory.buffer is not _PSUM:
+        return _OVERWRITE  # the check that follows says what is wrong
     memory = dst.memory
     regions = memory.matmul_regions
     region = (dst.layout, dst.offset)
     if accumulate is None:
         if region in regions:
-            return Accumulation.ADD
-        how = _of_new_region(core, dst) if regions else Accumulation.OVERWRITE
+            return _ADD
+        how = _of_new_region(core, dst) if regions else _OVERWRITE
         regions[region] = _box(dst)
         return how
     if not accumulate:

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from torch_neuronx_nki.simulator import notes
 from torch_neuronx_nki.simulator.accumulation import Accumulation, How, PartlyWritten
 from torch_neuronx_nki.tensors import NkiTensor
 
@@ -16,24 +17,29 @@ def matmul(dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, double: boo
     rows = stationary.shape[0] * (2 if double else 1)
     load_s, load_m = stationary.codec.load, moving.codec.load
     save, load, target = dst.codec.save, dst.codec.load, dst.shape
-    flat = len(stationary.shape) == 2 == len(moving.shape) == len(target)
-    direct = dst.codec.carrier is torch.float32 and flat and dst.strides[-1] == 1
-    if direct:
-
-        def run_direct(out: torch.Tensor, s: torch.Tensor, m: torch.Tensor, how: How) -> None:
-            if how is Accumulation.OVERWRITE:
-                torch.mm(load_s(s).t(), load_m(m), out=out)
-            elif how is Accumulation.ADD:
-                out.addmm_(load_s(s).t(), load_m(m))
-            else:
-                add_or_set(out, torch.mm(load_s(s).t(), load_m(m)), how, load, save)
-
-        return run_direct
 
     def run(out: torch.Tensor, s: torch.Tensor, m: torch.Tensor, how: How) -> None:
         left, right = load_s(s), load_m(m)
         left, right = left.reshape(rows, -1), right.reshape(rows, -1)
         add_or_set(out, torch.mm(left.T, right).reshape(target), how, load, save)
+
+    return run
+
+
+def flat_matmul(dst: NkiTensor) -> Callable[..., bool]:
+    """Return ``run(dst, stationary, moving, how)`` for tiles of two dimensions, which uses what is noted of them."""
+    save, load, overwrite = dst.codec.save, dst.codec.load, Accumulation.OVERWRITE
+    direct = dst.codec.carrier is torch.float32 and dst.strides[-1] == 1
+
+    def run(to: NkiTensor, stationary: NkiTensor, moving: NkiTensor, how: How) -> bool:
+        out, left, right = to.target, notes.stationary(stationary), notes.moving(moving)
+        if not direct or isinstance(how, PartlyWritten):
+            add_or_set(out, torch.mm(left, right), how, load, save)
+        elif how is overwrite:
+            torch.mm(left, right, out=out)
+        else:
+            out.addmm_(left, right)
+        return True
 
     return run
 

@@ -41,8 +41,8 @@ class Ledger:
         self._known: dict[SourceLocation | None, int] = {}
         self._numbers: dict[int, int] = {}
 
-    def open(self, partitions: int, nbytes: int, source: SourceLocation | None) -> int:
-        """Enter a tensor and return its place: ``last[place]`` is the caller's to keep."""
+    def open(self, demand: int, source: SourceLocation | None) -> int:
+        """Enter a tensor that takes ``demand`` and return its place: ``last[place]`` is the caller's to keep."""
         number = self._numbers.get(id(source))
         if number is None:
             number = self._known.get(source)
@@ -53,7 +53,7 @@ class Ledger:
                 self._numbers[id(source)] = number
         self.first.append(-1)
         self.last.append(-1)
-        self.size.append(self.demand(partitions, nbytes))
+        self.size.append(demand)
         self.line.append(number)
         return len(self.first) - 1
 

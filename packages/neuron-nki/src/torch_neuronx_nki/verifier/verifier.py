@@ -8,6 +8,7 @@ which elements have been written, what is live, which addresses overlap, what tw
 import warnings
 import weakref
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch_neuronx_nki import source, trace
@@ -31,59 +32,87 @@ _LARGEST = 1 << 28
 """Elements of an allocation beyond which it is taken as written: a mask would need as many bytes."""
 _MAX_CHECKED = 4096
 
+Roles = tuple[tuple[tuple[int, str], ...], tuple[int, ...]]
+"""Positions and names of the operands that an instruction reads, and positions of those that it writes."""
+
 sink: ContextVar[Findings | None] = ContextVar("torch_neuronx_nki_findings", default=None)
 """Where findings go instead of being raised, and a kernel runs on after them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Extent:
+    """What allocations of one shape, type and memory have in common."""
+
+    buffer: Buffer
+    elements: int
+    itemsize: int
+    partitions: int
+    row_bytes: int
+
+    @property
+    def multibank(self) -> bool:
+        """Whether it takes more than one bank of PSUM."""
+        return self.buffer is Buffer.psum and self.row_bytes > PSUM_BANK_BYTES
 
 
 class State:
     """What is known of one allocation."""
 
     __slots__ = (
-        "__weakref__", "_written", "address", "buffer", "clobbered", "elements", "front", "id", "is_argument",
-        "itemsize", "ledger", "matmuls", "multibank", "name", "neighbours", "partitions", "place", "plain", "row_bytes",
-        "shared", "source",
+        "__weakref__", "_written", "address", "buffer", "clobbered", "elements", "extent", "front", "id", "is_argument",
+        "ledger", "matmuls", "name", "neighbours", "place", "plain", "shared", "source",
     )  # fmt: skip
 
     def __init__(
         self,
+        extent: Extent,
         *,
         id: int,
         name: str,
-        buffer: Buffer,
-        elements: int,
-        itemsize: int,
-        partitions: int,
-        row_bytes: int,
         address: tuple[int, int] | None,
         is_argument: bool,
         source: SourceLocation | None,
     ) -> None:
         self.id = id
         self.name = name
-        self.buffer = buffer
-        self.elements = elements
-        self.itemsize = itemsize
-        self.partitions = partitions
-        self.row_bytes = row_bytes
+        self.extent = extent
+        self.buffer = extent.buffer
+        self.elements = extent.elements
         self.address = address
         self.is_argument = is_argument
         self.source = source
         self._written: Coverage | None = None
-        self.front = 0 if buffer.on_chip and address is None and not is_argument else -1
-        """Elements of every partition that have been written in order from the first; -1: ``written`` says."""
         self.matmuls: Coverage | None = None
         """PSUM, from records: what matmuls have written."""
-        self.multibank = buffer is Buffer.psum and row_bytes > PSUM_BANK_BYTES
         self.ledger: Ledger | None = None
         self.place = 0
-        self.neighbours: list[weakref.ref[State]] = []
+        self.neighbours: tuple[weakref.ref[State], ...] = ()
         """Allocations that the kernel placed over the same bytes."""
         self.clobbered: SourceLocation | None = None
         """Where a neighbour was last written over it."""
         self.shared: Shared | None = None
         self.plain = False
         """Whether nothing more can be found here: written in full, in one core's hands, with no neighbours."""
-        self.settle()
+        self.front = 0
+        """Elements of every partition that have been written in order from the first; -1: ``written`` says."""
+        if address is not None or is_argument or not extent.buffer.on_chip:
+            self.front = -1
+            self.settle()
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return self.extent.itemsize
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that it takes on chip; elsewhere 1."""
+        return self.extent.partitions
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a partition on chip; elsewhere all."""
+        return self.extent.row_bytes
 
     @property
     def written(self) -> Coverage:
@@ -101,7 +130,8 @@ class State:
     def advance(self, run: int) -> None:
         """Note that the next ``run`` elements of every partition hold values."""
         self.front += run
-        if self.front * self.itemsize == self.row_bytes:
+        extent = self.extent
+        if self.front * extent.itemsize == extent.row_bytes:
             self.settle()
 
     def settle(self) -> None:
@@ -247,14 +277,11 @@ class Verifier:
         elements = 1
         for size in event.shape:
             elements *= size
+        itemsize = max(event.nbytes // max(elements, 1), 1)
         state = State(
+            Extent(event.buffer, elements, itemsize, event.partitions, event.bytes_per_partition),
             id=event.id,
             name=event.name,
-            buffer=event.buffer,
-            elements=elements,
-            itemsize=max(event.nbytes // max(elements, 1), 1),
-            partitions=event.partitions,
-            row_bytes=event.bytes_per_partition,
             address=event.address,
             is_argument=event.is_argument,
             source=event.source,
@@ -316,7 +343,13 @@ class CoreVerifier:
         self.ledgers = {Buffer.sbuf: Ledger(Buffer.sbuf), Buffer.psum: Ledger(Buffer.psum)}
         self.placed: list[weakref.ref[State]] = []
         self.meetings = 0
-        self._roles: dict[Any, tuple[tuple[int, str, bool], ...]] = {}
+        self._roles: dict[Any, Roles] = {}
+        self._extents: dict[Any, Extent] = {}
+        """By shape, type and memory."""
+        self._demands: dict[Extent, tuple[Ledger, int] | None] = {}
+        """What a tensor takes of which memory; None: more than there is."""
+        self._in_a_bank: set[Any] = set()
+        """Views of more than one bank of PSUM that lie within one."""
         self._apart: set[Any] = set()
         """Pairs of views of one allocation that do not overlap, or that have been reported."""
 
@@ -324,20 +357,21 @@ class CoreVerifier:
 
     def allocated(self, memory: "Memory") -> None:
         """Take a new allocation."""
-        itemsize = memory.codec.dtype.itemsize
-        on_chip = memory.buffer.on_chip
-        elements = memory.row * (memory.shape[0] if memory.shape else 1)
+        key = (memory.shape, memory.codec, memory.buffer)
+        extent = self._extents.get(key)
+        if extent is None:
+            itemsize, on_chip = memory.codec.dtype.itemsize, memory.buffer.on_chip
+            elements = memory.row * (memory.shape[0] if memory.shape else 1)
+            partitions, row = (memory.shape[0], memory.row) if on_chip else (1, elements)
+            extent = Extent(memory.buffer, elements, itemsize, partitions, row * itemsize)
+            self._extents[key] = extent
         memory.watched = state = State(
+            extent,
             id=memory.id,
             name=memory.name,
-            buffer=memory.buffer,
-            elements=elements,
-            itemsize=itemsize,
-            partitions=memory.shape[0] if on_chip else 1,
-            row_bytes=(memory.row if on_chip else elements) * itemsize,
             address=memory.address,
             is_argument=memory.is_argument,
-            source=source.kernel_line() if not memory.is_argument else None,
+            source=None if memory.is_argument else source.kernel_line(3),  # from Core.allocate, by nl.ndarray
         )
         self.enter(state)
 
@@ -345,14 +379,11 @@ class CoreVerifier:
         """Return what is known of memory that came to be without an allocation: it holds values."""
         state: State | None = memory.watched
         if state is None:
+            elements = memory.row * (memory.shape[0] if memory.shape else 1)
             memory.watched = state = State(
+                Extent(memory.buffer, elements, memory.codec.dtype.itemsize, 1, 0),
                 id=memory.id,
                 name=memory.name,
-                buffer=memory.buffer,
-                elements=memory.row * (memory.shape[0] if memory.shape else 1),
-                itemsize=memory.codec.dtype.itemsize,
-                partitions=1,
-                row_bytes=0,
                 address=None,
                 is_argument=True,
                 source=None,
@@ -365,25 +396,35 @@ class CoreVerifier:
     def enter(self, state: State) -> None:
         """Begin to follow an allocation."""
         if state.buffer.on_chip:
-            if state.address is None:
-                ledger = self.ledgers[state.buffer]
-                limit = limit_of(state.buffer, self.verifier.limits.sbuf_bytes)
-                needs = ledger.demand(128, state.row_bytes) // 4
-                if needs > limit:
-                    self.verifier.found(
-                        f"{state.buffer.name}-capacity",
-                        f"A tensor of {state.row_bytes} bytes per partition does not fit {state.buffer.name}",
-                        limit=limit,
-                        actual=needs,
-                        source=state.source,
-                    )
-                else:
-                    state.ledger, state.place = ledger, ledger.open(state.partitions, state.row_bytes, state.source)
-            else:
+            if state.address is not None:
                 self._placed(state)
-        elif state.buffer is Buffer.shared_hbm and self.verifier.lnc > 1:
+                state.settle()
+                return
+            known = self._demands.get(state.extent) or self._demanded(state)
+            if known is not None:
+                ledger, demand = known
+                state.ledger, state.place = ledger, ledger.open(demand, state.source)
+            return
+        if state.buffer is Buffer.shared_hbm and self.verifier.lnc > 1:
             state.shared = Shared()
         state.settle()
+
+    def _demanded(self, state: State) -> tuple[Ledger, int] | None:
+        """Return what a tensor takes of its memory, or report that there is not as much."""
+        ledger = self.ledgers[state.buffer]
+        limit = limit_of(state.buffer, self.verifier.limits.sbuf_bytes)
+        needs = ledger.demand(128, state.row_bytes) // 4
+        if needs > limit:
+            self.verifier.found(
+                f"{state.buffer.name}-capacity",
+                f"A tensor of {state.row_bytes} bytes per partition does not fit {state.buffer.name}",
+                limit=limit,
+                actual=needs,
+                source=state.source,
+            )
+            return None
+        made = self._demands[state.extent] = (ledger, ledger.demand(state.partitions, state.row_bytes))
+        return made
 
     def _placed(self, state: State) -> None:
         assert state.address is not None
@@ -411,9 +452,9 @@ class CoreVerifier:
                 and start < byte + state.row_bytes
                 and byte < start + other.row_bytes
             ):
-                other.neighbours.append(weakref.ref(state))
+                other.neighbours += (weakref.ref(state),)
                 other.settle()
-                state.neighbours.append(reference)
+                state.neighbours += (reference,)
         self.placed = [*alive, weakref.ref(state)]
 
     # Instructions -----------------------------------------------------------------------------------------------------
@@ -423,8 +464,10 @@ class CoreVerifier:
         roles = self._roles.get(plan)
         if roles is None:
             roles = self._roles_of(op, plan, operands)
+        reads, writes = roles
         first = operands[0]
-        for position, label, reads in roles:
+        target = first.memory if type(first) is NkiTensor else None
+        for position, label in reads:
             x = operands[position]
             memory = x.memory
             state = memory.watched
@@ -433,33 +476,40 @@ class CoreVerifier:
             ledger = state.ledger
             if ledger is not None:
                 ledger.last[state.place] = index
-            if reads:
-                if not state.plain:
-                    self._reads(state, x, label, index)
-                if position and x is not first and type(first) is NkiTensor and memory is first.memory:
-                    self._maybe_alias(plan, state, first, x)
-                if x.indirection is not None:
-                    self._index(x, index)
+            if not state.plain:
+                self._reads(state, x, label, index)
+            if memory is target and position and x is not first:
+                self._maybe_alias(plan, state, first, x)
+            if x.indirection is not None:
+                self._index(x, index)
+        for position in writes:
+            x = operands[position]
+            memory, layout = x.memory, x.layout
+            state = memory.watched
+            if state is None:
+                state = self.adopt(memory)
+            ledger = state.ledger
+            if ledger is not None:
+                ledger.last[state.place] = index
+            if plan.matmul is not None and (layout, x.offset) not in self._in_a_bank:
+                self._in_one_bank(state, x)
+            if state.plain:
+                pass
+            elif (
+                state.front == x.offset
+                and layout.run
+                and layout.shape[0] == state.extent.partitions
+                and layout.codec is memory.codec
+                and x.indirection is None
+                and not x.traced
+            ):
+                if ledger is not None and ledger.first[state.place] < 0:
+                    ledger.first[state.place] = index
+                state.advance(layout.run)
             else:
-                if state.multibank and plan.matmul is not None:
-                    self.bank(state, (x.shape, x.strides, x.offset, x.codec.dtype.itemsize), None)
-                if not state.plain:
-                    layout = x.layout
-                    if (
-                        state.front == x.offset
-                        and layout.run
-                        and layout.shape[0] == state.partitions
-                        and layout.codec is memory.codec
-                        and x.indirection is None
-                        and not x.traced
-                    ):
-                        if ledger is not None and ledger.first[state.place] < 0:
-                            ledger.first[state.place] = index
-                        state.advance(layout.run)
-                    else:
-                        self._writes(state, x, index)
-                if x.indirection is not None:
-                    self._index(x, index)
+                self._writes(state, x, index)
+            if x.indirection is not None:
+                self._index(x, index)
 
     def met(self, op: "Opcode", operands: tuple[Any, ...], plan: "Plan", index: int) -> None:
         """Take an instruction in which cores or ranks have met."""
@@ -468,16 +518,29 @@ class CoreVerifier:
         if op.name in _MEETINGS:
             self.meetings += 1
 
-    def _roles_of(self, op: "Opcode", plan: "Plan", operands: tuple[Any, ...]) -> tuple[tuple[int, str, bool], ...]:
+    def _roles_of(self, op: "Opcode", plan: "Plan", operands: tuple[Any, ...]) -> Roles:
         if len(self._roles) > _MAX_CHECKED:
             self._roles.clear()
         tensors = [
-            (position, label, access is Access.READ)
+            (position, label, access)
             for position, ((label, access), x) in enumerate(zip(op.operands, operands, strict=True))
             if type(x) is NkiTensor
         ]
-        made = self._roles[plan] = tuple(sorted(tensors, key=lambda role: not role[2]))
+        made = self._roles[plan] = (
+            tuple((position, label) for position, label, access in tensors if access is Access.READ),
+            tuple(position for position, _, access in tensors if access is not Access.READ),
+        )
         return made
+
+    def _in_one_bank(self, state: State, x: NkiTensor) -> None:
+        """Look at which banks a matmul writes to, and remember a view that lies within one.
+
+        Views of one layout are of tensors with equally long partitions.
+        """
+        if not state.extent.multibank or self.bank(state, (x.shape, x.strides, x.offset, x.dtype.itemsize), None):
+            if len(self._in_a_bank) > _MAX_CHECKED:
+                self._in_a_bank.clear()
+            self._in_a_bank.add((x.layout, x.offset))
 
     def _index(self, x: NkiTensor, index: int) -> None:
         tensor = getattr(x.indirection, "index", None)
@@ -575,21 +638,23 @@ class CoreVerifier:
         if state.written.full:
             state.settle()
 
-    def bank(self, state: State, view: View, place: SourceLocation | None) -> None:
-        """A matmul writes to one bank, before gen4."""
+    def bank(self, state: State, view: View, place: SourceLocation | None) -> bool:
+        """Whether a matmul writes to one bank, as it has to before gen4."""
         if self.verifier.limits.generation >= 4 or state.buffer is not Buffer.psum:
-            return
+            return True
         shape, strides, offset, itemsize = view
         row = max(state.row_bytes // itemsize, 1)
         first, end = span((shape[1:], strides[1:], offset % row, itemsize))
-        if first // PSUM_BANK_BYTES != (end - 1) // PSUM_BANK_BYTES:
-            self.verifier.found(
-                "psum-bank",
-                f"dst takes bytes {first} to {end} of each partition, which lie in more than one bank",
-                limit=PSUM_BANK_BYTES,
-                actual=(first, end),
-                source=place or source.kernel_line(),
-            )
+        if first // PSUM_BANK_BYTES == (end - 1) // PSUM_BANK_BYTES:
+            return True
+        self.verifier.found(
+            "psum-bank",
+            f"dst takes bytes {first} to {end} of each partition, which lie in more than one bank",
+            limit=PSUM_BANK_BYTES,
+            actual=(first, end),
+            source=place or source.kernel_line(),
+        )
+        return False
 
     def alias(self, by_dma: bool, state: State, dst: View, src: View, place: SourceLocation | None) -> None:
         """A source and the destination are the same view, or apart."""
