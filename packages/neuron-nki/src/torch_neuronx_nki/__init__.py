@@ -7,7 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch_neuronx_nki.errors import NkiLaunchError, NkiSchemaError, NkiShapeError, NkiValidationError, NkiWarning
+    from torch_neuronx_nki.errors import (
+        NkiLaunchError,
+        NkiSchemaError,
+        NkiShapeError,
+        NkiTypeError,
+        NkiValidationError,
+        NkiWarning,
+    )
     from torch_neuronx_nki.operators import nki_op
     from torch_neuronx_nki.run import equivalent
     from torch_neuronx_nki.wrap import wrap_nki
@@ -16,6 +23,7 @@ __all__ = [
     "NkiLaunchError",
     "NkiSchemaError",
     "NkiShapeError",
+    "NkiTypeError",
     "NkiValidationError",
     "NkiWarning",
     "equivalent",

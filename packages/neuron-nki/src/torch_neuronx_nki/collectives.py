@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from torch_neuronx_nki import dtypes, ops
+from torch_neuronx_nki import dtypes, ops, source
 from torch_neuronx_nki.checks import HBM, SBUF, Checker
 from torch_neuronx_nki.engines import Engine
 from torch_neuronx_nki.issue import OPCODES, Opcode, tell_meeting
@@ -534,6 +534,7 @@ def _chunks(call: _Call, flat: torch.Tensor, counts: list[int], begins: list[int
     return found
 
 
+@source.calls_back
 def _everyones(data: torch.Tensor) -> list[torch.Tensor]:
     """Return the bytes of every rank of the default group."""
     config = str(dist.get_backend_config())

@@ -36,6 +36,12 @@ class NkiValidationError(NeuronError, ValueError):
         """The line of the kernel (``torch_neuronx_nki.trace.SourceLocation``), or None."""
 
 
+class NkiTypeError(NeuronError, TypeError):
+    """A kernel does with a tensor, or another object of the language, what such objects do not do."""
+
+    code = "nki-type"
+
+
 class NkiLaunchError(NeuronError):
     """A kernel cannot be started, or its cores wait for one another for ever."""
 

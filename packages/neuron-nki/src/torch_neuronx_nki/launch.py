@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 import torch_neuronx
-from torch_neuronx_nki import dtypes, tensors, trace
+from torch_neuronx_nki import dtypes, misuse, source, tensors, trace
 from torch_neuronx_nki.dtypes import Codec, Dtype, as_dtype, codec
 from torch_neuronx_nki.engines import Buffer
 from torch_neuronx_nki.errors import NkiLaunchError, NkiValidationError
@@ -26,6 +27,7 @@ from torch_neuronx_nki.tensors import NkiTensor
 from torch_neuronx_nki.verifier import verifier
 
 
+@source.calls_back
 def run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -90,15 +92,17 @@ def run(
                 finally:
                     set_core(before)
             else:
-                result = _Turns(launch, cores).run(lambda: function(*bound_args, **bound_kwargs))
+                result = _Turns(launch, cores).run(partial(function, *bound_args, **bound_kwargs))
             returned = [value for value in tree_flatten(result)[0] if isinstance(value, NkiTensor)]
             outputs = tuple(value.memory.id for value in returned)
             if watching is not None:
                 watching.finish(tuple(value.memory.watched for value in returned if value.memory.watched is not None))
             return tree_map(lambda value: _handed_back(value, device, as_numpy), result)
     except BaseException as error:
-        failure = error
-        raise
+        failure = misuse.explained(error) or error
+        if failure is error:
+            raise
+        raise failure from error
     finally:
         launch.tell(trace.LaunchFinished(launch.kernel, tuple(core.issued for core in cores), outputs, failure))
 
@@ -279,6 +283,7 @@ class _Turns:
             raise self.failure
         return self.results[0]
 
+    @source.calls_back
     def _core(self, core: Core, body: Callable[[], Any], grad: bool, device: torch.device) -> None:
         set_core(core)
         try:

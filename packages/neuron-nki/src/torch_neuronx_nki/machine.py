@@ -286,10 +286,10 @@ class Core:
         memory = Memory(
             next(self.launch.ids), name, buffer, room.codec, room.shape, room.row, room.pitch, address=address
         )
+        if self.verifier is not None:
+            self.verifier.allocated(memory)  # first, as what does not fit the chip may not fit this machine
         if self.computes:
             memory.occupy(room, self.options.poison)
-        if self.verifier is not None:
-            self.verifier.allocated(memory)
         if self.observed:
             self.tell_allocation(memory, self.index)
         return memory

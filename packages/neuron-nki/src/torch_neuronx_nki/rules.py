@@ -40,6 +40,7 @@ _ALL = (
     Rule("generation", "The instruction, or its option, exists on the chip's generation."),
     Rule("language", "The name or option exists in the version of the language."),
     Rule("axis", "Reductions run over the last dimensions, never over the partition."),
+    Rule("argument-form", "What a function is given has the types and the form that its signature asks for."),
     Rule("option", "An option has one of the values that exist, and goes with the others."),
     Rule("free-limit", "An operand has no more elements per partition than the instruction takes."),
     Rule("matmul-contraction", "Both inputs of a matmul have the same number of partitions."),

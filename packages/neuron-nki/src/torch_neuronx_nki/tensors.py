@@ -14,7 +14,7 @@ import torch
 
 from torch_neuronx_nki.dtypes import Codec, Dtype, as_dtype, codec
 from torch_neuronx_nki.engines import Buffer
-from torch_neuronx_nki.errors import NkiValidationError
+from torch_neuronx_nki.errors import NkiTypeError, NkiValidationError
 from torch_neuronx_nki.machine import Memory, maybe_core, violation
 
 
@@ -305,10 +305,10 @@ class NkiTensor:
         return self.shape[0]
 
     def __iter__(self) -> Any:
-        raise TypeError("A tensor of a kernel cannot be iterated. Index it in a loop over nl.affine_range.")
+        raise NkiTypeError("A tensor of a kernel cannot be iterated. Index it in a loop over nl.affine_range.")
 
     def __bool__(self) -> bool:
-        raise TypeError(
+        raise NkiTypeError(
             "A tensor of a kernel has no truth value. Load one element with nisa.register_load, or compute a mask."
         )
 
@@ -428,7 +428,9 @@ class NkiTensor:
         return view_of(self.memory, tuple(sizes), tuple(steps), offset, self.codec, self.indirection, traced)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError("A tensor of a kernel is not assigned to. Write it with an instruction, such as nisa.dma_copy.")
+        raise NkiTypeError(
+            "A tensor of a kernel is not assigned to. Write it with an instruction, such as nisa.dma_copy."
+        )
 
     def _outside(self, dim: int, index: Any) -> NkiValidationError:
         return violation(

@@ -11,6 +11,12 @@ def tile(*shape, dtype=nl.float32, buffer=nl.sbuf):
     return nl.zeros(shape, dtype, buffer)
 
 
+@wrong("OPER005", ones(8, 8))
+def a_pattern_that_is_a_number(x):
+    nisa.iota(tile(8, 8, dtype=nl.int32), pattern=8)  # wrong
+    return x
+
+
 @wrong("PART001", ones(8, 8))
 def too_many_partitions(x):
     nl.ndarray((129, 8), nl.float32)  # wrong

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils._pytree import tree_map
 
-from torch_neuronx_nki import typing
+from torch_neuronx_nki import source, typing
 from torch_neuronx_nki.dialect_01 import compiler, isa, language
 from torch_neuronx_nki.dialect_01.programs import each_program
 from torch_neuronx_nki.dialect_01.tiles import Tile, of_tensor
@@ -45,6 +45,7 @@ class LegacyKernel(Kernel):
 
 def _adapted(function: Callable[..., Any], grid: tuple[int, ...]) -> Callable[..., Any]:
     @functools.wraps(function)
+    @source.calls_back
     def run(*args: Any, **kwargs: Any) -> Any:
         current_core().verifier = None  # it does not see what masks leave out
         given = tree_map(_to_tile, (args, kwargs))

@@ -14,7 +14,7 @@ import torch
 from torch_neuronx_nki import isa, ops
 from torch_neuronx_nki.dtypes import Codec, Dtype, as_dtype
 from torch_neuronx_nki.engines import Buffer
-from torch_neuronx_nki.errors import NkiLaunchError
+from torch_neuronx_nki.errors import NkiLaunchError, NkiTypeError
 from torch_neuronx_nki.machine import Memory, current_core, row_of
 from torch_neuronx_nki.ops import Operator
 from torch_neuronx_nki.tensors import DynamicSlice, NkiTensor, unknown_dtype, whole
@@ -287,7 +287,7 @@ def operator_of(op: Any) -> Operator:
     name = {"max": "maximum", "amax": "maximum", "min": "minimum", "amin": "minimum", "sum": "add"}.get(name, name)
     found = ops.OPERATORS.get({"true_divide": "divide", "absolute": "abs"}.get(name, name))
     if found is None:
-        raise TypeError(f"{op!r} is no operator of the language. Use one of nki.language, such as nl.add.")
+        raise NkiTypeError(f"{op!r} is no operator of the language. Use one of nki.language, such as nl.add.")
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch_neuronx_nki import targets
 from torch_neuronx_nki.engines import Buffer
+from torch_neuronx_nki.errors import NkiTypeError
 from torch_neuronx_nki.machine import current_core, maybe_core, violation
 from torch_neuronx_nki.options import options
 from torch_neuronx_nki.registers import NkiScalar
@@ -188,14 +189,14 @@ class NKIObject:
         for kind in reversed(type(self).__mro__):
             names.update(dict.fromkeys(vars(kind).get("__annotations__", ())))
         if len(args) > len(names):
-            raise TypeError(f"{type(self).__name__} takes {len(names)} values, got {len(args)}.")
+            raise NkiTypeError(f"{type(self).__name__} takes {len(names)} values, got {len(args)}.")
         given = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name not in names or name in given:
-                raise TypeError(f"{type(self).__name__} takes {', '.join(names)}, each once, not {name!r}.")
+                raise NkiTypeError(f"{type(self).__name__} takes {', '.join(names)}, each once, not {name!r}.")
             given[name] = value
         missing = [name for name in names if name not in given and not hasattr(type(self), name)]
         if missing:
-            raise TypeError(f"{type(self).__name__} needs {', '.join(missing)}.")
+            raise NkiTypeError(f"{type(self).__name__} needs {', '.join(missing)}.")
         for name, value in given.items():
             setattr(self, name, value)

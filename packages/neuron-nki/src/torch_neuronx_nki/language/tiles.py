@@ -8,6 +8,7 @@ import torch
 from torch_neuronx_nki import dtypes, isa, ops
 from torch_neuronx_nki.dtypes import Dtype, as_dtype
 from torch_neuronx_nki.engines import Buffer, Engine
+from torch_neuronx_nki.errors import NkiTypeError
 from torch_neuronx_nki.machine import current_core, violation
 from torch_neuronx_nki.ops import Operator, OperatorKind
 from torch_neuronx_nki.registers import NkiScalar
@@ -125,7 +126,7 @@ def apply(op: Operator, *args: Any, dtype: Any = None, **kwargs: Any) -> NkiTens
     if op is ops.copy:
         return copy(args[0], dtype)
     if kwargs:
-        raise TypeError(f"{op!r} does not take {', '.join(kwargs)}.")
+        raise NkiTypeError(f"{op!r} does not take {', '.join(kwargs)}.")
     x = args[0]
     if op.kind is OperatorKind.ACTIVATION or op is ops.invert:
         return _unary(op, x, dtype)

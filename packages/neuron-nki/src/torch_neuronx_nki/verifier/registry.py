@@ -92,6 +92,8 @@ _ENTRIES = (
     Entry("OPER002", "operator-mix", "Bit operations convert nothing, arithmetic does.", "Use two instructions."),
     Entry("OPER003", "axis", "Engines do not add across partitions.", "Transpose, or multiply with ones."),
     Entry("OPER004", "option", "Other values do not exist.", "Use one that the message names."),
+    Entry("OPER005", "argument-form", "Nothing can be read from other values, such as a number in place of a list.",
+          "Compare the arguments with the function's signature."),
     Entry("ENG001", "engine", "Not every engine implements every instruction.", "Leave engine out."),
     Entry("ENG002", "generation", "Later chips have more instructions.", "Choose by nisa.get_nc_version()."),
     Entry("ENG003", "language", "Later versions of the language have more names.", "Raise the version."),
