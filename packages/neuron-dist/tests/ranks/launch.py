@@ -11,6 +11,7 @@ import tempfile
 import textwrap
 import traceback
 from dataclasses import dataclass
+from io import TextIOWrapper
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
@@ -185,6 +186,9 @@ def _launch(
     os.environ.update(environ)
     for descriptor, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    if isinstance(sys.stdout, TextIOWrapper):
+        # Under PYTHONUNBUFFERED a line and its end are two writes, and another rank's line may come between them.
+        sys.stdout.reconfigure(write_through=False)
     if namespace is not None:
         _enter(namespace)
     sys.path.insert(0, folder)  # as for a script that an interpreter runs
