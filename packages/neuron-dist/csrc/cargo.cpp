@@ -60,6 +60,14 @@ at::Tensor carried_view(at::Tensor values) {
   }
 }
 
+at::Tensor flat(at::Tensor values) {
+  if (values.dim() == 1) {
+    return values;
+  }
+  const at::AutoDispatchBelowADInplaceOrView raw;
+  return values.view({-1});
+}
+
 OpenMemory::OpenMemory() : opened_(protection_enabled()) {
   if (opened_) {
     open_device_memory();

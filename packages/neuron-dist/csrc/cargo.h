@@ -21,6 +21,9 @@ enum class Access { Read, Write, ReadWrite, Spoil };
 /// The same bytes in the same shape, in a dtype the carrier knows; complex values become pairs.
 at::Tensor carried_view(at::Tensor values);
 
+/// The same bytes of a contiguous tensor in one dimension.
+at::Tensor flat(at::Tensor values);
+
 /// While one is alive, device memory is readable in every thread, the carrier's included (protected mode closes it
 /// outside kernels).
 class OpenMemory {

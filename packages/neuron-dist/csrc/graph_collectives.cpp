@@ -191,10 +191,6 @@ T required(const ffi::Dictionary& attributes, const char* name) {
   return *value;
 }
 
-at::Tensor flat(const at::Tensor& tensor) {
-  return carried_view(tensor).view({-1});
-}
-
 // Collectives ---------------------------------------------------------------------------------------------------------
 
 c10d::ReduceOp reduction_of(std::string_view name) {
@@ -249,8 +245,8 @@ void all_gather(const Members& members, const at::Tensor& x, at::Tensor y, const
   auto sizes = x.sizes().vec();
   sizes.insert(sizes.begin(), members.size());
   const auto gathered = direct ? y : at::empty(sizes, x.options());
-  auto target = flat(gathered);
-  auto source = flat(x);
+  auto target = flat(carried_view(gathered));
+  auto source = flat(carried_view(x));
   members.group->run(Call::on(c10d::OpType::_ALLGATHER_BASE, x), [&](auto& carrier) {
     return carrier._allgather_base(target, source, {});
   });
@@ -280,8 +276,8 @@ void all_to_all(const Members& members, const at::Tensor& x, at::Tensor y, const
       sent.select(0, members.places[i]).copy_(x.narrow(split, i * part, part));
     }
   }
-  auto target = flat(received);
-  auto source = flat(sent);
+  auto target = flat(carried_view(received));
+  auto source = flat(carried_view(sent));
   std::vector<int64_t> even;
   members.group->run({c10d::OpType::ALLTOALL_BASE}, [&](auto& carrier) {
     return carrier.alltoall_base(target, source, even, even, {});

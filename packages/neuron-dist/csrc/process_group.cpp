@@ -257,8 +257,8 @@ WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, 
       ". The output must hold one input per rank.");
   auto cargo = cargo_for_move();
   // Flat, because Gloo takes outputs that concatenate the inputs, and torch also allows those that stack them.
-  auto source = cargo->load(input, Access::Read).view({-1});
-  auto target = cargo->load(output, Access::Write).view({-1});
+  auto source = flat(cargo->load(input, Access::Read));
+  auto target = flat(cargo->load(output, Access::Write));
   return c10::make_intrusive<CollectiveWork>(
       getRank(),
       Call::on(OpType::_ALLGATHER_BASE, input),

@@ -8,8 +8,9 @@
 namespace torch_neuronx::distributed {
 namespace {
 
-c10::ListTypePtr tensors_type() {
-  return c10::ListType::create(c10::TensorType::get());
+const c10::ListTypePtr& tensors_type() {
+  static const auto type = c10::ListType::create(c10::TensorType::get());
+  return type;
 }
 
 /// Futures of device tensors must name their devices: torch orders streams and callbacks by them.
@@ -22,7 +23,93 @@ FuturePtr make_future(const TensorList& outputs) {
   return c10::make_intrusive<c10::ivalue::Future>(tensors_type(), std::move(devices));
 }
 
+/// Names the storages, for which the future would else search its value.
+void mark_completed(c10::ivalue::Future& future, const TensorList& outputs, const std::exception_ptr& error = nullptr) {
+  if (error) {
+    future.setError(error);
+    return;
+  }
+  std::vector<c10::ivalue::Future::WeakStorage> storages;
+  storages.reserve(outputs.size());
+  for (const auto& output : outputs) {
+    storages.emplace_back(output.storage().getWeakStorageImpl());
+  }
+  future.markCompleted(outputs, std::move(storages));
+}
+
 } // namespace
+
+Completion::Completion(const Call& call, std::shared_ptr<Cargo> cargo, TensorList outputs, std::shared_ptr<Roll> roll)
+    : call_(call),
+      cargo_(std::move(cargo)),
+      outputs_(std::move(outputs)),
+      roll_(std::move(roll)),
+      number_(roll_->enter(call)) {}
+
+std::exception_ptr Completion::finish(const std::exception_ptr& error) {
+  const auto explained = error ? roll_->explain(number_, call_, error) : nullptr;
+  roll_->leave(number_);
+  if (explained) {
+    return explained;
+  }
+  try {
+    cargo_->unload();
+  } catch (...) { // anything: who waits must hear of it
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+void Completion::complete(const std::exception_ptr& error) {
+  const auto found = finish(error);
+  FuturePtr future;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ended_ = true;
+    error_ = found;
+    future = future_;
+  }
+  changed_.notify_all();
+  if (future) {
+    mark_completed(*future, outputs_, found);
+  }
+}
+
+bool Completion::completed() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ended_ && (!future_ || future_->completed());
+}
+
+std::exception_ptr Completion::error() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return error_;
+}
+
+void Completion::wait_and_throw() {
+  FuturePtr future;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return ended_; });
+    future = future_;
+  }
+  if (future) {
+    future->wait();
+  }
+  if (error_) { // written once, before the end
+    std::rethrow_exception(error_);
+  }
+}
+
+FuturePtr Completion::future() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!future_) {
+    future_ = make_future(outputs_);
+    if (ended_) { // nobody has the future yet, so no callback runs under the lock
+      mark_completed(*future_, outputs_, error_);
+    }
+  }
+  return future_;
+}
 
 CollectiveWork::CollectiveWork(
     int rank,
@@ -33,39 +120,24 @@ CollectiveWork::CollectiveWork(
     std::shared_ptr<Roll> roll)
     : Work(rank, call.type),
       carrier_(std::move(carrier)),
-      outputs_(std::move(outputs)),
-      future_(make_future(outputs_)) {
-  const auto number = roll->enter(call);
+      completion_(std::make_shared<Completion>(call, std::move(cargo), std::move(outputs), std::move(roll))) {
   carrier_->getFuture()->addCallback(
-      [future = future_, cargo = std::move(cargo), outputs = outputs_, roll = std::move(roll), call, number](
-          c10::ivalue::Future& carried) {
-        if (carried.hasError()) {
-          future->setError(roll->explain(number, call, carried.exception_ptr()));
-          roll->leave(number);
-          return;
-        }
-        roll->leave(number);
-        try {
-          cargo->unload();
-        } catch (...) { // anything: who waits on the future must hear of it
-          future->setError(std::current_exception());
-          return;
-        }
-        future->markCompleted(outputs);
+      [completion = completion_](c10::ivalue::Future& carried) {
+        completion->complete(carried.hasError() ? carried.exception_ptr() : nullptr);
       },
       /*uses_future=*/false);
 }
 
 bool CollectiveWork::isCompleted() {
-  return future_->completed();
+  return completion_->completed();
 }
 
 bool CollectiveWork::isSuccess() const {
-  return future_->completed() && !future_->hasError();
+  return completion_->completed() && !completion_->error();
 }
 
 std::exception_ptr CollectiveWork::exception() const {
-  return future_->completed() && future_->hasError() ? future_->exception_ptr() : nullptr;
+  return completion_->error();
 }
 
 bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
@@ -78,7 +150,7 @@ bool CollectiveWork::wait(std::chrono::milliseconds timeout) {
       throw; // the caller's patience is over, the collective goes on
     }
   }
-  future_->waitAndThrow(); // what failed, the future says in full
+  completion_->wait_and_throw(); // what failed, it says in full
   return true;
 }
 
@@ -91,11 +163,11 @@ void CollectiveWork::abort() {
 }
 
 TensorList CollectiveWork::result() {
-  return outputs_;
+  return completion_->outputs();
 }
 
 FuturePtr CollectiveWork::getFuture() {
-  return future_;
+  return completion_->future();
 }
 
 uint64_t CollectiveWork::getSequencenumber() const {
@@ -152,7 +224,7 @@ void PointToPointWork::complete(std::chrono::milliseconds timeout) {
     finish(error);
     return;
   }
-  future_->markCompleted(outputs_);
+  mark_completed(*future_, outputs_);
   finish();
 }
 
@@ -246,7 +318,7 @@ FuturePtr BatchWork::getFuture() {
   auto outputs = result();
   auto future = make_future(outputs);
   if (works_.empty()) {
-    future->markCompleted(outputs);
+    mark_completed(*future, outputs);
     return future;
   }
   auto left = std::make_shared<std::atomic<size_t>>(works_.size());
@@ -257,7 +329,7 @@ FuturePtr BatchWork::getFuture() {
             future->setErrorIfNeeded(part.exception_ptr());
           }
           if (left->fetch_sub(1) == 1 && !future->completed()) {
-            future->markCompleted(outputs);
+            mark_completed(*future, outputs);
           }
         },
         /*uses_future=*/false);

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <condition_variable>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -15,7 +17,43 @@ namespace torch_neuronx::distributed {
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
-/// A collective in flight. The carrier's thread unloads the cargo and completes the future, whose value is `outputs`.
+/// What a collective works on, and how it ended. The carrier's thread writes the latter.
+class Completion {
+ public:
+  Completion(const Call& call, std::shared_ptr<Cargo> cargo, TensorList outputs, std::shared_ptr<Roll> roll);
+
+  /// Called once, when the carrier is done: unloads the cargo. `error` is the carrier's, or nothing.
+  void complete(const std::exception_ptr& error);
+  /// The future, if someone has it, is completed too.
+  bool completed() const;
+  /// Nothing before the end, and after a good one.
+  std::exception_ptr error() const;
+  /// Returns when completed() holds; raises what the collective failed with.
+  void wait_and_throw();
+  /// Its value is outputs(). Made when it is first asked for, because few ask and its parts cost what a small
+  /// collective notices.
+  FuturePtr future();
+  const TensorList& outputs() const {
+    return outputs_;
+  }
+
+ private:
+  std::exception_ptr finish(const std::exception_ptr& error);
+
+  const Call call_;
+  const std::shared_ptr<Cargo> cargo_;
+  const TensorList outputs_;
+  const std::shared_ptr<Roll> roll_;
+  const uint64_t number_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool ended_ = false;
+  std::exception_ptr error_;
+  FuturePtr future_;
+};
+
+/// A collective in flight.
 class CollectiveWork final : public c10d::Work {
  public:
   CollectiveWork(
@@ -38,8 +76,9 @@ class CollectiveWork final : public c10d::Work {
 
  private:
   WorkPtr carrier_;
-  TensorList outputs_;
-  FuturePtr future_;
+  /// Outlives the carrier's own reference, so that the carrier's thread does not let go of the tensors: where only
+  /// Python has one besides, that takes the GIL, and the carrier wakes who waits after it.
+  std::shared_ptr<Completion> completion_;
 };
 
 /// A send or a receive in flight. The carrier says that one is done only to who waits for it: the caller of wait(),

@@ -11,6 +11,8 @@ from ranks.world import World
     "program",
     [
         programs.work_of_a_collective,
+        programs.future_after_the_end,
+        programs.futures_while_works_end,
         programs.work_outlives_its_tensors,
         programs.futures_of_sends_and_receives,
         programs.receive_from_any,

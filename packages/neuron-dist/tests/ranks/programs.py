@@ -135,6 +135,36 @@ def work_of_a_collective() -> None:
     assert doubled.value().device == NEURON
 
 
+def future_after_the_end() -> None:
+    """A future that is asked for once the work has ended is completed, and the same whenever it is asked for."""
+    tensor = neuron(1.0)
+    work = dist.all_reduce(tensor, async_op=True)
+    while not work.is_completed():
+        time.sleep(0.001)
+    future = work.get_future()
+    assert future.done()
+    assert future.value()[0].data_ptr() == work.get_future().value()[0].data_ptr() == tensor.data_ptr()
+    seen: list[float] = []
+    future.add_done_callback(lambda done: seen.append(done.value()[0].item()))
+    assert seen == [dist.get_world_size()]
+
+
+def futures_while_works_end() -> None:
+    """Asking for futures while works end loses none, and a work that says it has ended has a future that did."""
+    size = dist.get_world_size()
+    for delay in range(200):
+        tensor = neuron(1.0)
+        work = dist.all_reduce(tensor, async_op=True)
+        time.sleep(delay * 1e-6)
+        future = work.get_future()
+        doubled = future.then(lambda done: done.value()[0] * 2)
+        while not work.is_completed():
+            pass
+        assert future.done()
+        assert doubled.wait().item() == 2 * size
+        work.wait()
+
+
 def work_outlives_its_tensors() -> None:
     """A work keeps its tensors alive, and dropping it does not stop it."""
     size = dist.get_world_size()
