@@ -1,17 +1,17 @@
 """What collectives cost inside a compiled graph, beside the same collectives in eager mode.
 
-    python tools/bench/compiled_collectives.py [--ranks 2] [--markdown]
+    python -m tools.bench.compiled_collectives [--ranks 2] [--markdown]
 
 Every rank runs one function of eight collectives, each with an addition in front of it, compiled and in eager mode, in
-turns; medians of rounds on rank 0, one thread per rank. Both ways end in Gloo, so the ratio is the path to it.
+turns; times of rank 0 as the benchmark of eager collectives takes them, one thread per rank. Both ways end in Gloo, so
+the ratio is the path to it.
 """
 
 import argparse
 import os
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +19,8 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 import torch.multiprocessing as mp
 from torch import Tensor
+
+from tools.bench.collectives import Turns, quiet_seconds
 
 COUNT = 8
 SIZES = (1 << 10, 1 << 16, 1 << 20)
@@ -49,16 +51,7 @@ def collectives(size: int) -> dict[str, Function]:
     return {"all_reduce": all_reduce, "all_gather, reduce_scatter": gather_and_scatter, "all_to_all": all_to_all}
 
 
-def seconds(function: Function, x: Tensor, calls: int) -> float:
-    """Return how long one call takes."""
-    dist.barrier()
-    start = time.perf_counter()
-    for _ in range(calls):
-        function(x)
-    return (time.perf_counter() - start) / calls
-
-
-def rank_main(rank: int, ranks: int, folder: str, rounds: int, markdown: bool) -> None:
+def rank_main(rank: int, ranks: int, folder: str, turns: int, markdown: bool) -> None:
     """Measure on one rank; rank 0 prints."""
     torch.set_num_threads(1)
     for name in ("TORCH_NEURONX_NEFF_CACHE_DIR", "TORCH_NEURONX_HLO_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
@@ -68,13 +61,13 @@ def rank_main(rank: int, ranks: int, folder: str, rounds: int, markdown: bool) -
     rows = []
     for size in SIZES:
         x = torch.zeros(size, device="neuron")
-        calls = max(2, min(50, (1 << 20) // size))
+        calls = max(2, min(20, (1 << 19) // size))
         for name, eager in collectives(size).items():
             run = torch.compile(eager, backend="neuron", fullgraph=True)
             assert torch.allclose(run(x).cpu(), eager(x).cpu())
-            times = [(seconds(eager, x, calls), seconds(run, x, calls)) for _ in range(rounds)]
-            one, other = (statistics.median(column) * 1e6 for column in zip(*times, strict=True))
-            rows.append((name, size, one, other))
+            ways = {"eager": partial(eager, x), "compiled": partial(run, x)}
+            times = quiet_seconds(ways, Turns(turns, calls))
+            rows.append((name, size, times["eager"] * 1e6, times["compiled"] * 1e6))
     if rank == 0:
         if markdown:
             print("| eight collectives | float32 | eager us | compiled us | ratio |\n|---|---|---|---|---|")
@@ -88,11 +81,11 @@ def main() -> None:
     """Start the ranks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--turns", type=int, default=24)
     parser.add_argument("--markdown", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        arguments = (options.ranks, folder, options.rounds, options.markdown)
+        arguments = (options.ranks, folder, options.turns, options.markdown)
         mp.spawn(rank_main, args=arguments, nprocs=options.ranks)  # type: ignore[attr-defined, no-untyped-call]
 
 
