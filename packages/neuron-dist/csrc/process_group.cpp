@@ -1,5 +1,7 @@
 #include "process_group.h"
 
+#include <ATen/Functions.h>
+#include <torch/csrc/distributed/c10d/debug.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
@@ -170,12 +172,34 @@ WorkPtr ProcessGroupNeuron::collective(
           getRank(), call, std::move(carrier), std::move(cargo), std::move(outputs), roll_));
 }
 
+// What torch's wrapper of a group does for calls of eager mode, which calls of graphs do not pass through. Gloo ends a
+// process that gets more bytes than it has room for, so sizes must be known before.
+void ProcessGroupNeuron::compare_calls(const Call& call) {
+  if (c10d::debug_level() != c10d::DebugLevel::Detail) {
+    return;
+  }
+  auto own = at::empty({3}, at::kLong);
+  auto* words = own.mutable_data_ptr<int64_t>();
+  words[0] = static_cast<int64_t>(call.type);
+  words[1] = call.count;
+  words[2] = static_cast<int64_t>(call.dtype);
+  auto all = at::empty({3 * getSize()}, at::kLong);
+  carrier_->_allgather_base(all, own, {})->wait(kNoTimeout);
+  const auto* others = all.const_data_ptr<int64_t>();
+  for (int rank = 0; rank < getSize(); ++rank) {
+    TORCH_CHECK_WITH(
+        DistBackendError,
+        std::equal(words, words + 3, others + 3 * rank),
+        "nothing, for the calls were compared before they began (TORCH_DISTRIBUTED_DEBUG=DETAIL).");
+  }
+}
+
 void ProcessGroupNeuron::run(const Call& call, const std::function<WorkPtr(c10d::Backend&)>& start) {
-  const auto work = start(*carrier_);
   const auto number = roll_->enter(call);
   std::exception_ptr error;
   try {
-    work->wait(kNoTimeout);
+    compare_calls(call);
+    start(*carrier_)->wait(kNoTimeout);
   } catch (...) { // anything: the transport throws many kinds
     error = roll_->explain(number, call, std::current_exception());
   }

@@ -111,6 +111,8 @@ class ProcessGroupNeuron final : public c10d::Backend {
     at::Tensor destination;
   };
 
+  /// Raises where a rank is about to run another call than the others, if the program asked for such checks.
+  void compare_calls(const Call& call);
   /// What a group that is made of this one, by split() or merge(), is asked to be.
   c10::intrusive_ptr<Options> options_of_part(const c10d::Backend::Options& asked) const;
   WorkPtr collective(const Call& call, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);

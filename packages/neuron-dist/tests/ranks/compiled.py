@@ -313,12 +313,21 @@ def errors_where_a_rank_differs(folder: str) -> list[tuple[str, str]] | None:
 def debug_mode(folder: str) -> None:
     """With torch's wrapper around groups, graphs run, and tensors of different sizes or dtypes are an error in time."""
     rank = dist.get_rank()
-    with fresh(folder):
-        run = compiled(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD), fullgraph=True)
-        assert run(torch.ones(4, device=NEURON)).tolist() == [float(dist.get_world_size())] * 4
-    for tensor in (torch.ones(4 + rank), torch.ones(4, dtype=(torch.int32, torch.float32)[rank])):
+    unequal = [
+        (torch.ones(4 + rank), ("all_reduce of 4 Float", "all_reduce of 5 Float")),
+        (torch.ones(4, dtype=(torch.int32, torch.float32)[rank]), ("all_reduce of 4 Int", "all_reduce of 4 Float")),
+    ]
+    for tensor, _ in unequal:
         with pytest.raises(RuntimeError, match="Detected mismatch between collectives on ranks"):
             dist.all_reduce(tensor.to(NEURON))
+    with fresh(folder):
+        run = compiled(lambda x: functional.all_reduce(x, "sum", dist.group.WORLD), fullgraph=True)
+        for tensor, calls in unequal:
+            with pytest.raises(dist.DistBackendError) as caught:
+                run(tensor.to(NEURON))
+            own, other = calls[rank], calls[1 - rank]
+            assert f"rank {1 - rank} called {other} there, and rank {rank} called {own}." in str(caught.value)
+        assert run(torch.ones(4, device=NEURON)).tolist() == [float(dist.get_world_size())] * 4
 
 
 def a_peer_dies(folder: str) -> None:
