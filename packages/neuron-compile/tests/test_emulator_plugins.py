@@ -69,9 +69,11 @@ def _capsule(library: ctypes.CDLL, name: str) -> Callable[[], object]:
 
 class Toy:
     def __init__(self, library: ctypes.CDLL) -> None:
+        self.noted: list[int] = []
         self._lowerings = [
             Lowering("toy::scale.default", "toy_scale", _capsule(library, "toy_scale"), "1"),
             Lowering("toy::mark.default", "toy_mark", _capsule(library, "toy_mark"), "1", ordered=True),
+            Lowering("toy::note.default", "toy_note", lambda: self._note, "1", ordered="in_order"),
             Lowering("toy::increase.default", "toy_increase", _capsule(library, "toy_increase"), "1", mutates=(0,)),
             Lowering(
                 "toy::stubbed.default",
@@ -82,6 +84,10 @@ class Toy:
             ),
         ]
         self._collectives = [Collective("all_reduce", "toy_all_reduce", _capsule(library, "toy_all_reduce"), "1")]
+
+    def _note(self, operands: list[Tensor], results: list[Tensor], attributes: dict[str, Any]) -> None:
+        self.noted.append(attributes["number"])
+        results[0].copy_(operands[0] + attributes["number"])
 
     @hookimpl
     def torch_neuronx_register_lowerings(self) -> list[Lowering]:
@@ -133,6 +139,40 @@ def test_an_operator_with_a_lowering_runs_its_handler(toy: Toy) -> None:
 def test_a_stub_of_its_own_serves_in_the_worker(toy: Toy) -> None:
     run = _load(_call("toy_stubbed", "%0", "%x", "factor = 2.0 : f64") + "return %0 : tensor<4xf32>")
     assert run([torch.arange(4.0, device="neuron")])[0].tolist() == [0, 2, 4, 6]
+
+
+def test_an_attribute_says_which_calls_keep_the_order(toy: Toy) -> None:
+    def call(number: int, operand: str, in_order: bool) -> str:
+        attributes = f"in_order = {str(in_order).lower()}, number = {number} : i64"
+        return _call("toy_note", f"%{number}", operand, attributes)
+
+    body = "".join(call(i, "%x", True) for i in range(6)) + call(6, "%x", False) + call(7, "%6", False)
+    results = ", ".join(f"%{i}" for i in range(8))
+    types = ", ".join(["tensor<4xf32>"] * 8)
+    run = _load(f"{body} return {results} : {types}", results=types)
+    for _ in range(20):
+        toy.noted.clear()
+        values = [float(result[0]) for result in run([torch.zeros(4, device="neuron")])]
+        assert values == [0, 1, 2, 3, 4, 5, 6, 13]
+        assert [number for number in toy.noted if number < 6] == list(range(6))
+        assert sorted(toy.noted) == list(range(8))
+
+
+def test_an_ordered_call_in_a_branch_is_refused_and_another_is_not(toy: Toy) -> None:
+    def looped(in_order: str) -> str:
+        return f"""
+            %0 = stablehlo.constant dense<true> : tensor<i1>
+            %1 = "stablehlo.if"(%0) ({{
+                {_call("toy_note", "%2", "%x", f"in_order = {in_order}, number = 1 : i64")}
+                stablehlo.return %2 : tensor<4xf32>
+            }}, {{
+                stablehlo.return %x : tensor<4xf32>
+            }}) : (tensor<i1>) -> tensor<4xf32>
+            return %1 : tensor<4xf32>"""
+
+    assert _load(looped("false"))([torch.zeros(4, device="neuron")])[0].tolist() == [1, 1, 1, 1]
+    with pytest.raises(NEFFCompilationError, match="keeps the order of the program, and is inside a loop or a branch"):
+        _neff(looped("true"))
 
 
 def test_ordered_calls_keep_the_order_of_the_program_and_run_one_at_a_time(toy: Toy, library: ctypes.CDLL) -> None:

@@ -1,6 +1,7 @@
 """One of two ranks of test_collectives.py: every collective against what it must give."""
 
 import sys
+import time
 from typing import Any
 
 import torch
@@ -79,6 +80,35 @@ def _check_all_gather_v(rank: int, inputs: list[torch.Tensor], has_rdispls: bool
     assert metadata[2].tolist() == [99, 99]
 
 
+@jit
+def gathered_late(x: Any, number: int) -> Any:
+    """Gather ``x`` after a while that is another one on each rank."""
+    time.sleep(0.02 * ((number + ncc.rank_id()) % 2))
+    out = nl.ndarray((2 * x.shape[0], x.shape[1]), x.dtype, nl.shared_hbm)
+    ncc.all_gather([x], [out], ncc.ReplicaGroup([[0, 1]]), 0)
+    return out
+
+
+def _check_one_graph(rank: int) -> None:
+    """Kernels of one graph that do not depend on each other meet in one order, with other work between them."""
+
+    def body(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        found = []
+        for number, x in enumerate(inputs):
+            late = (x.sin() @ x.T @ x).cumsum(0) * 0
+            found.append(
+                gathered_late(torch.sort((x @ x.T) @ x, dim=0).values * 0 + x, number) + torch.cat([late, late])
+            )
+        return found
+
+    function = torch.compile(body, backend="neuron", fullgraph=True)
+    values = [[float(10 * other + number) for other in range(2)] for number in range(6)]
+    inputs = [torch.full((64, 128), mine[rank]).to("neuron") for mine in values]
+    for _ in range(5):
+        for expected, result in zip(values, function(*inputs), strict=True):
+            assert result.cpu()[[0, 64], 0].tolist() == expected
+
+
 def main(store: str, rank: int) -> None:
     """Join the group and check."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -106,6 +136,7 @@ def main(store: str, rank: int) -> None:
     for has_rdispls in (False, True):
         _check_all_to_all_v(rank, inputs, has_rdispls)
         _check_all_gather_v(rank, inputs, has_rdispls)
+    _check_one_graph(rank)
     assert ncc.collective_permute_implicit_current_processing_rank_id(1, pair) == 1 - rank
     dist.destroy_process_group()
 

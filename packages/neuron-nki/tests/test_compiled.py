@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from test_wrap import add_to, scaled_sum
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from torch_neuronx import metrics
-from torch_neuronx_nki import NkiLaunchError, NkiValidationError, equivalent, nki_op
+from torch_neuronx_nki import NkiLaunchError, NkiValidationError, equivalent, graph_calls, nki_op
 from torch_neuronx_nki import collectives as ncc
 from torch_neuronx_nki import isa as nisa
 from torch_neuronx_nki import language as nl
@@ -272,3 +273,52 @@ def test_an_equivalent_function_runs_in_its_place_where_asked(monkeypatch: pytes
         torch.testing.assert_close(function(x), -x)
     assert count("Kernels.Replaced.negated") == (2 if fast else 0)
     assert count("Kernels.Simulated.negated") == (0 if fast else 2)
+
+
+@jit
+def reduced(x: Any) -> Any:
+    out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+    ncc.all_reduce([x], [out], ncc.ReplicaGroup([[0]]), nl.add)
+    return out
+
+
+@jit
+def doubled(x: Any) -> Any:
+    out = nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+    nl.store(out, nl.add(nl.load(x), nl.load(x)))
+    return out
+
+
+def test_launches_in_which_ranks_meet_keep_the_order_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    together: list[int] = []
+    running: set[int] = set()
+
+    def execute(call: GraphCall, tensors: Any) -> Any:
+        number = int(tensors[0][0, 0])
+        if call.has_collectives:
+            running.add(number)
+            started.append(number)
+            together.append(len(running))
+        time.sleep(0.005)
+        try:
+            return original(call, tensors)
+        finally:
+            running.discard(number)
+
+    original = graph_calls.execute
+    monkeypatch.setattr(graph_calls, "execute", execute)
+
+    def body(*inputs: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            reduced(torch.sort((x @ x.T) @ x, dim=0).values * 0 + x) + doubled((x @ x.T @ x).cumsum(0) * 0 + x)
+            for x in inputs
+        ]
+
+    inputs = [torch.full((64, 128), float(number), device="neuron") for number in range(6)]
+    function = compiled(body)
+    for _ in range(5):
+        for number, result in enumerate(function(*inputs)):
+            assert result[0, 0].item() == 3 * number
+    assert started == [*range(6)] * 5
+    assert set(together) == {1}

@@ -28,10 +28,12 @@ class Lowering:
     """Returns the handler, a capsule or a Python function; called once, in the process that runs the graph."""
     fingerprint: str
     """Changes whenever the handler may compute something else; part of every key of a graph that uses it."""
-    ordered: bool = False
+    ordered: bool | str = False
     """Whether calls keep the order of the program (random draws, stores), among themselves and with collectives.
 
-    Such a handler takes one more operand and gives one more result, an ``ffi::Token`` each, in front of the others.
+    Such a handler takes one more operand and gives one more result, an ``ffi::Token`` each, in front of the others. The
+    name of an argument of the operator, a ``bool``, has that say so of each call; then the handler is a Python
+    function, which is not shown tokens.
     """
     mutates: tuple[int, ...] = ()
     """Positions of the operands that the call writes to.

@@ -23,6 +23,7 @@ def lowerings() -> list[Lowering]:
             CUSTOM_CALL,
             handler=_handler,
             fingerprint=simulator(),
+            ordered="has_collectives",  # ranks meet in the order of the program
         )
         for outputs in range(1, graph_calls.MAX_RESULTS + 1)
     ]

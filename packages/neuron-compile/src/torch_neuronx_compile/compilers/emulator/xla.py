@@ -30,17 +30,17 @@ _DTYPES = {
 
 def compile_program(
     program: bytes,
-    calls: Mapping[str, tuple[bool, tuple[int, ...]]],
+    calls: Mapping[str, tuple[bool | str, tuple[int, ...]]],
     collectives: Mapping[str, str],
     stubs: Mapping[str, str],
 ) -> tuple[bytes, dict[str, list[Tensor]], list[str], Steps | None]:
     """Compile a canonical StableHLO artifact with XLA:CPU.
 
-    ``calls`` says by target whether a registered custom call is ordered and which operands it writes to,
-    ``collectives`` gives the target of each collective operation, ``stubs`` the ``module:function`` of targets with a
-    stub of their own. Returns the serialized executable, its inputs and outputs, the targets of plugins' handlers that
-    it calls, and the steps of a small program. Raises :class:`WorkerTaskError` for what the emulator does not implement
-    and for XLA's own errors.
+    ``calls`` says by target whether a registered custom call is ordered, or which of its attributes says so, and which
+    operands it writes to; ``collectives`` gives the target of each collective operation, ``stubs`` the
+    ``module:function`` of targets with a stub of their own. Returns the serialized executable, its inputs and outputs,
+    the targets of plugins' handlers that it calls, and the steps of a small program. Raises :class:`WorkerTaskError`
+    for what the emulator does not implement and for XLA's own errors.
     """
     registered = {target: PluginCall(ordered, tuple(mutates)) for target, (ordered, mutates) in calls.items()}
     with new_context() as context, ir.Location.unknown():

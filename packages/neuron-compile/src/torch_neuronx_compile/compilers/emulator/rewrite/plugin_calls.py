@@ -31,8 +31,13 @@ COLLECTIVES = (
 class PluginCall:
     """What the worker knows of a registered custom call."""
 
-    ordered: bool
+    ordered: bool | str
+    """``True``, ``False``, or the attribute that says which."""
     mutates: tuple[int, ...]
+
+    def keeps_order(self, attributes: Mapping[str, Any]) -> bool:
+        """Whether the call with these attributes keeps the order of the program."""
+        return bool(attributes[self.ordered].value) if isinstance(self.ordered, str) else self.ordered
 
 
 def rewrite_plugin_calls(module: ir.Module, calls: Mapping[str, PluginCall], collectives: Mapping[str, str]) -> None:
@@ -59,9 +64,11 @@ def rewrite_plugin_calls(module: ir.Module, calls: Mapping[str, PluginCall], col
         else:
             continue
         with ir.InsertionPoint(operation):
-            if call.ordered:
+            if call.keeps_order(carried):
                 token = _chain(operation, token)
-            token = _replace(operation, target, call, carried, token)
+                token = _replace(operation, target, call, carried, token)
+            else:
+                _replace(operation, target, call, carried, None)
 
 
 def _carried(call: Any) -> dict[str, Any]:
@@ -79,23 +86,23 @@ def _chain(operation: Any, token: Any) -> Any:
 
 
 def _replace(operation: Any, target: str, call: PluginCall, attributes: Mapping[str, Any], token: Any) -> Any:
-    """Build the call in place of ``operation`` and return the token that the next ordered call takes."""
+    """Build the call in place of ``operation``: after ``token``, if there is one, and return its first result."""
     types, operands = [result.type for result in operation.results], list(operation.operands)
     first = 0
-    if call.ordered:
+    if token is not None:
         types, operands, first = [token.type, *types], [token, *operands], 1
     results = foreign_call(
         target,
         types,
         operands,
         attributes,
-        has_side_effect=call.ordered,
+        has_side_effect=token is not None,
         aliases=tuple((first + result, first + position) for result, position in enumerate(call.mutates)),
     )
     for old, new in zip(operation.results, results[first:], strict=True):
         old.replace_all_uses_with(new)
     operation.erase()
-    return results[0] if call.ordered else token
+    return results[0] if token is not None else None
 
 
 def _attributes(operation: Any) -> dict[str, Any]:
