@@ -1,6 +1,7 @@
 """CPU tensors in compiled functions: what comes back to them, and what Dynamo refuses."""
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -31,7 +32,35 @@ def test_numbers_on_the_cpu_are_read() -> None:
         assert function(x, torch.tensor(value)).tolist() == [value + 2] * 3
 
 
-def test_a_mixture_of_devices_says_what_to_move() -> None:
-    model = nn.Linear(4, 2).to("neuron")
-    with pytest.raises(RuntimeError, match=r"cpu and neuron:0(.|\n)*Move inputs, parameters, and buffers"):
-        compiled(model)(torch.randn(3, 4))
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.add,
+        torch.matmul,
+        torch.nn.functional.linear,
+        lambda x, y: torch.cat([x, y]),
+        lambda x, y: y.clone().add_(x),
+    ],
+)
+def test_a_mixture_of_devices_says_what_to_move(function: Callable[..., torch.Tensor]) -> None:
+    """In eager mode's words: as eager mode's error after the graph break, else as the reason of the refused break."""
+    mixture = torch.ones(3, 3), torch.ones(3, 3).to("neuron")
+    with pytest.raises(RuntimeError) as eager:
+        function(*mixture)
+    assert "Move it there with .to('neuron:0')" in str(eager.value)
+    with pytest.raises(torch._dynamo.exc.Unsupported) as refused:
+        compiled(function)(*mixture)
+    assert refused.value.gb_type == "Tensor device mismatch"
+    assert str(eager.value) in str(refused.value)
+    with pytest.raises(RuntimeError) as broken:
+        torch.compile(function, backend="neuron")(*mixture)
+    assert (type(broken.value), str(broken.value)) == (type(eager.value), str(eager.value))
+
+
+def test_arguments_that_may_be_on_the_cpu_break_nothing() -> None:
+    x, index = torch.arange(6.0).to("neuron"), torch.tensor([4, 1])
+
+    def function(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x[index] + x.new_zeros(2).copy_(torch.ones(2))
+
+    torch.testing.assert_close(compiled(function)(x, index).cpu(), torch.tensor([5.0, 2.0]))

@@ -64,13 +64,13 @@ from torch._functorch._aot_autograd.autograd_cache import (
     should_use_remote_autograd_cache,
 )
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
-from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._functorch.partitioners import get_default_op_list, min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext, detect_fake_mode
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 from torch._inductor import codecache as _codecache
 from torch._inductor.output_code import OutputCode
 from torch._subclasses.fake_impls import op_implementations_checks
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode, unset_fake_temporarily
 from torch.fx._graph_pickler import GraphPickler, Options
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
 
@@ -311,6 +311,23 @@ def cached_functions(tag: str) -> Iterator[None]:
             yield
         finally:
             _thread.inductors_own = before
+
+
+@contextmanager
+def recomputing() -> Iterator[None]:
+    """Have AOT Autograd's partitioner recompute whatever nothing bans, and this be a part of the keys it makes."""
+    with _functorch_config.patch(aggressive_recomputation=True):
+        yield
+
+
+@cache
+def _recomputable_packets() -> frozenset[Any]:
+    return frozenset(get_default_op_list().recomputable_ops)
+
+
+def is_recomputable(target: Any) -> bool:
+    """Return whether PyTorch's partitioner holds an operator, an overload or a packet of them, to be cheap."""
+    return getattr(target, "overloadpacket", target) in _recomputable_packets()
 
 
 def caches_packages() -> bool:

@@ -17,7 +17,9 @@ from torch_neuronx_compile._compat import (
     cached_functions,
     current_translator,
     min_cut_rematerialization_partition,
+    recomputing,
 )
+from torch_neuronx_compile.capture.recomputation import keep_costly
 from torch_neuronx_compile.decompositions.table import decompositions
 from torch_neuronx_compile.passes.random import seed_random_operators
 from torch_neuronx_compile.pending import Graph
@@ -66,7 +68,7 @@ def trace(
     # Attention is one operator of the graph, which the decompositions take apart; where it cannot be, its definition.
     caching = nullcontext() if cache_tag is None else cached_functions(cache_tag)
     try:
-        with sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]), backward_with_forward(), caching:
+        with sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]), backward_with_forward(), recomputing(), caching:
             compiled: Callable[..., Any] = backend(module, inputs)
     finally:
         for graph in made:
@@ -102,6 +104,7 @@ class _Decompositions(Mapping[OpOverload, Callable[..., Any]]):
 def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     start_early(2)  # both graphs are lowered at the same time
     seed_random_operators(joint.graph)
+    keep_costly(joint.graph)
     joint.recompile()
     forward: fx.GraphModule
     backward: fx.GraphModule

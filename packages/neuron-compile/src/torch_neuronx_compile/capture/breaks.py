@@ -25,6 +25,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch_neuronx import plugins
 from torch_neuronx.events import GraphBroke
 from torch_neuronx_compile._compat import (
+    FakeTensorDeviceMismatchError,
     RetraceFrame,
     Translator,
     before_higher_order_calls,
@@ -37,6 +38,7 @@ from torch_neuronx_compile._compat import (
     traced_inputs,
     user_stack,
 )
+from torch_neuronx_compile.capture import mixed_devices
 from torch_neuronx_compile.errors import GraphCompilationError
 from torch_neuronx_compile.support import learned
 from torch_neuronx_compile.support.control_flow import REASONS
@@ -55,7 +57,7 @@ Claim = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 class _State(threading.local):
     handed_over = 0
-    """How many graphs of this thread are being compiled: their tracing is not Dynamo's."""
+    """How many evaluations of this thread are not Dynamo's tracing, such as that of a graph being compiled."""
 
 
 _state = _State()
@@ -100,13 +102,20 @@ def handing_over(module: fx.GraphModule) -> Iterator[None]:
         _Cached.stale = False
         clear_fake_tensor_cache()
         raise RetraceFrame(restart_reason="results for another backend were remembered")
+    with _handed_over():
+        try:
+            yield
+        except GraphCompilationError as error:
+            if translator is not None and error.node is not None and error.unsupported:
+                _learn(module, error.node, error.reason)
+            raise
+
+
+@contextmanager
+def _handed_over() -> Iterator[None]:
     _state.handed_over += 1
     try:
         yield
-    except GraphCompilationError as error:
-        if translator is not None and error.node is not None and error.unsupported:
-            _learn(module, error.node, error.reason)
-        raise
     finally:
         _state.handed_over -= 1
 
@@ -168,12 +177,26 @@ def _rule(mode: Any, op: OpOverload, *args: Any, **kwargs: Any) -> Any:
         _Cached.stale = _Cached.stale or may_break(op)
         return NotImplemented
     node = _current_node(translator)
+    mixture = mixed_devices.describe(op, args, kwargs)
+    if mixture is not None:
+        return _evaluate_mixture(translator, mode, op, args, kwargs, mixture)
     if learned.anything():
         mode.cache_enabled = False  # every later call of this trace comes here
     reason = why_not(op, args, kwargs) or _why_not_node(node)
     if reason is not None:
         _break(translator, str(op) if node is None else spelling(node), op, reason)
     return NotImplemented
+
+
+def _evaluate_mixture(
+    translator: Translator, mode: Any, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], mixture: str
+) -> Any:
+    try:
+        with mode, _handed_over():
+            return op(*args, **kwargs)
+    except FakeTensorDeviceMismatchError:
+        # Eager mode raises the same sentence: after the break, unless the user allows none.
+        graph_break(mixed_devices.TYPE, context=str(op), explanation=mixture, hints=mixed_devices.HINTS)
 
 
 def _higher_order_rule(op: Any, fixed: bool) -> None:

@@ -1,0 +1,104 @@
+"""What a training step keeps from its forward pass for its backward pass."""
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch_neuronx_compile.capture import aot
+
+WIDTH, ROWS = 256, 1024
+ACTIVATION = WIDTH * ROWS * 4
+"""The bytes of one activation."""
+
+
+def kept(model: nn.Module, x: Tensor) -> int:
+    """Return the bytes allocated between forward and backward, beyond what was there before."""
+    for _ in range(2):
+        model(x).sum().backward()
+        model.zero_grad()
+    gc.collect()
+    before = torch.accelerator.memory_allocated()
+    loss = model(x).sum()
+    grown = torch.accelerator.memory_allocated() - before
+    loss.backward()
+    return grown
+
+
+@pytest.mark.parametrize("activation", [nn.GELU, nn.SiLU, nn.Tanh, nn.LeakyReLU])
+def test_cheap_results_are_computed_again(activation: type[nn.Module]) -> None:
+    """Of each layer one activation is kept, the product; eager mode keeps the activation function's too."""
+    layers = 4
+    parts = (part for _ in range(layers) for part in (nn.Linear(WIDTH, WIDTH), activation()))
+    model = nn.Sequential(*parts, nn.Linear(WIDTH, WIDTH)).to("neuron")
+    x = torch.randn(ROWS, WIDTH).to("neuron")
+    assert kept(torch.compile(model, backend="neuron", fullgraph=True), x) < (layers + 0.5) * ACTIVATION
+
+
+def test_a_step_keeps_no_more_than_in_eager_mode() -> None:
+    block = nn.TransformerEncoderLayer(WIDTH, 8, 2 * WIDTH, 0.0, batch_first=True, norm_first=True)
+    model = block.to("neuron")
+    x = torch.randn(8, ROWS // 8, WIDTH).to("neuron")
+    assert kept(torch.compile(model, backend="neuron"), x) <= kept(model, x)
+
+
+def backward_calls(monkeypatch: pytest.MonkeyPatch, function: object, *inputs: Tensor) -> list[str]:
+    """Return the operators of the backward graph of ``function``."""
+    graphs: list[fx.GraphModule] = []
+    partition = aot.min_cut_rematerialization_partition
+
+    def watched(*arguments: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
+        both = partition(*arguments, **options)
+        graphs.append(both[1])
+        return both
+
+    monkeypatch.setattr(aot, "min_cut_rematerialization_partition", watched)
+    torch.compile(function, backend="neuron", fullgraph=True)(*inputs).sum().backward()
+    return [str(node.target) for node in graphs[0].graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize(
+    ("costly", "function"),
+    [
+        ("sort", lambda x: x.sin().sort(dim=-1).values.cos()),
+        ("cumsum", lambda x: x.sin().cumsum(-1).cos()),
+        ("mm", lambda x: (x.sin() @ x.cos()).cos()),
+        ("uniform", lambda x: nn.functional.dropout(x.sin(), 0.5).cos()),
+    ],
+)
+def test_costly_results_are_kept(
+    costly: str, function: object, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    x = torch.randn(8, 8).to("neuron").requires_grad_()
+    calls = backward_calls(monkeypatch, function, x)
+    assert any("sin" in call or "cos" in call for call in calls)
+    own = {"mm": 2}.get(costly, 0)  # its own derivative consists of products
+    assert sum(f".{costly}." in call for call in calls) <= own
+    assert x.grad is not None
+
+
+def test_what_an_operator_of_the_users_gives_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows what it costs, nor whether it talks to other ranks."""
+
+    @torch.library.custom_op("recomputation_test::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    twice.register_fake(torch.empty_like)
+    twice.register_autograd(lambda ctx, gradient: gradient * 2)
+    x = torch.randn(8, 8).to("neuron").requires_grad_()
+    from torch_neuronx_compile.capture.recomputation import keep_costly
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    graph = fx.Graph()
+    value = graph.placeholder("x")
+    own = graph.call_function(torch.ops.recomputation_test.twice.default, (value,))
+    cheap = graph.call_function(torch.ops.aten.sin.default, (own,))
+    asked = graph.call_function(torch.ops.aten.mm.default, (cheap, cheap))
+    asked.meta["recompute"] = CheckpointPolicy.PREFER_RECOMPUTE
+    keep_costly(graph)
+    assert [node.meta.get("recompute") for node in (own, cheap, asked)] == [
+        CheckpointPolicy.MUST_SAVE,
+        None,
+        CheckpointPolicy.PREFER_RECOMPUTE,
+    ]
