@@ -19,6 +19,12 @@ PATTERNS: tuple[tuple[str, Tolerance], ...] = (
         r"addbmm|baddbmm|bmm|matmul|__rmatmul__|addmm.*|mm|nn_functional_(conv.*|linear|bilinear)",
         Tolerance(1e-5, 1e-4, _ORDER),
     ),
+    (
+        r"native_layer_norm|nn_functional_layer_norm",
+        Tolerance(1e-5, 1e-3, "over one element the gradient is 0, as here; the CPU leaves a rounding times 1/sqrt(eps)"),
+    ),
+    (r"pow", Tolerance(1e-5, 1e-5, "the gradient is a power times a logarithm, both rounded")),
+    (r"fft_.*", Tolerance(1e-5, 1e-4, "sums of up to 72 numbers up to 9, in another order")),
     (r"logcumsumexp", Tolerance(5e-3, 1e-5, "the gradient is the exponential of a difference of numbers around 10000")),
     (
         r"linalg_.*|.*cholesky.*|lu.*|qr|geqrf|ormqr|svd.*|pca_lowrank|pinverse|logdet|triangular_solve",

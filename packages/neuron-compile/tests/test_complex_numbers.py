@@ -18,6 +18,7 @@ REAL: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "spectrum and back": (lambda x: torch.fft.irfft(torch.fft.rfft(x) * 2, n=9), (_x(3, 9),)),
     "two axes, orthonormal": (lambda x: torch.fft.fft2(x, norm="ortho").abs(), (_x(2, 4, 6),)),
     "a length of two factors": (lambda x: torch.view_as_real(torch.fft.fft(x)), (_x(2, 150),)),
+    "one axis only": (lambda x: torch.view_as_real(torch.fft.fft(x)), (_x(31),)),
     "arithmetic": (
         lambda x, y: torch.view_as_real(torch.complex(x, y) * (x + 2j) / torch.complex(y + 3, x)),
         (_x(5), _x(5)),

@@ -21,6 +21,8 @@ DIFFERENTIABLE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "gelu": (F.gelu, (_x(4, 8),)),
     "gelu tanh": (lambda x: F.gelu(x, approximate="tanh"), (_x(4, 8),)),
     "silu": (F.silu, (_x(4, 8),)),
+    "rrelu outside training": (F.rrelu, (_x(4, 8),)),
+    "rrelu of one slope": (lambda x: F.rrelu(x, 0.25, 0.25, training=True), (_x(4, 8),)),
     "erf": (torch.erf, (_x(4, 8),)),
     "softmax": (lambda x: x.softmax(-1), (_x(4, 8),)),
     "log_softmax": (lambda x: x.log_softmax(-1), (_x(4, 8),)),

@@ -85,6 +85,21 @@ def rrelu_with_noise(
     return self * slope, slope
 
 
+def rrelu_with_noise_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    noise: Tensor,
+    lower: float,
+    upper: float,
+    training: bool,
+    self_is_result: bool,
+) -> Tensor:
+    """Decompose: torch-mlir's conversion adds ``self`` times the slope to the gradient outside training."""
+    if training:
+        return grad_output * noise
+    return torch.where(self > 0, grad_output, grad_output * ((lower + upper) / 2))
+
+
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.gelu.default: gelu,
     aten.gelu_backward.default: gelu_backward,
@@ -95,4 +110,5 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.argmax.default: _argument("argmax"),
     aten.argmin.default: _argument("argmin"),
     aten.rrelu_with_noise_functional.default: rrelu_with_noise,
+    aten.rrelu_with_noise_backward.default: rrelu_with_noise_backward,
 }

@@ -31,6 +31,9 @@ def _multiply(a: Pair, b: Pair) -> Pair:
 
 
 def _matmul(a: Pair, b: Pair) -> Pair:
+    if a[0].dim() == 1:  # torch.matmul would squeeze the result in place
+        real, imaginary = _matmul((a[0][None], a[1][None]), b)
+        return real[0], imaginary[0]
     return a[0] @ b[0] - a[1] @ b[1], a[0] @ b[1] + a[1] @ b[0]
 
 
