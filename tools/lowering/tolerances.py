@@ -21,7 +21,7 @@ PATTERNS: tuple[tuple[str, Tolerance], ...] = (
     ),
     (
         r"native_layer_norm|nn_functional_layer_norm",
-        Tolerance(1e-5, 1e-3, "over one element the gradient is 0, as here; the CPU leaves a rounding times 1/sqrt(eps)"),
+        Tolerance(1e-5, 1e-3, "of one element the gradient is 0; the CPU leaves a rounding times 1/sqrt(eps)"),
     ),
     (r"pow", Tolerance(1e-5, 1e-5, "the gradient is a power times a logarithm, both rounded")),
     (r"fft_.*", Tolerance(1e-5, 1e-4, "sums of up to 72 numbers up to 9, in another order")),

@@ -4,6 +4,7 @@ torch 2.13.0:
 
 - ``ShortenTraceback``: the one exception base that Dynamo hands to the user as it is, without wrapping it.
 - ``aot_autograd``, ``min_cut_rematerialization_partition``: how every backend outside torch uses AOT Autograd.
+- ``aggressive_recomputation``, ``get_default_op_list``: what that partitioner computes again, and what it thinks cheap.
 - ``assume_static_by_default`` is how an explicit ``dynamic=True`` shows: the backend is not told.
 - ``tracked_fakes``: how ``mark_dynamic`` shows, as a constraint; sizes that Dynamo varies by itself have none, or one
   that only warns.
@@ -13,6 +14,7 @@ torch 2.13.0:
 - ``TensorifyScalarRestartAnalysis``: the one exception of a backend that Dynamo answers by tracing the frame again.
 - ``op_implementations_checks``: the list behind ``register_op_impl``. Ours must come first: the rules of operators
   whose shapes depend on values raise themselves.
+- ``FakeTensorDeviceMismatchError``: how fake tensors refuse a mixture of devices.
 - ``FakeTensorMode.cache_clear``: forget results of calls that were traced for another backend.
 - ``InstructionTranslator.current_tx``: the trace that runs, its graph and its backend.
 - ``SkipFrame``: how Dynamo leaves a frame to Python.
@@ -78,6 +80,7 @@ from torch_neuronx_compile.xla_library import _jax
 
 __all__ = [
     "CannotBeCached",
+    "FakeTensorDeviceMismatchError",
     "OutputCode",
     "RetraceFrame",
     "SerializableAOTDispatchCompiler",

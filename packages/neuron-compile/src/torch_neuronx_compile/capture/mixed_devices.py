@@ -13,7 +13,7 @@ HINTS = ["Move inputs, parameters and buffers to the same device before the call
 
 
 def describe(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-    """Return what eager mode says of the first argument that is elsewhere than on the device; ``None`` if there is none.
+    """Return what eager mode says of the first argument that is not on the device, ``None`` if all are.
 
     A CPU tensor without dimensions counts as a number. Some operators take arguments from the CPU, so that a sentence
     does not mean that the call is refused.
