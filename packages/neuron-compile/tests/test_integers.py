@@ -18,6 +18,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "any in rows": lambda x: (x * 0).any(1),
     "all": lambda x: x.all(),
     "all in rows": lambda x: x.all(1, keepdim=True),
+    "any of a number": lambda x: x[0, 0].any(0),
+    "all of a number": lambda x: (x[0, 0] * 0).all(-1),
     "abs": lambda x: x.abs(),
     "less": lambda x: x < 100,
     "extremes": lambda x: torch.maximum(x, x.flip(0)).amin(),

@@ -73,20 +73,6 @@ def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tenso
     return result if result is not self else self.clone()
 
 
-def all_dim(self: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """Whether all are true."""
-    if self.dim() == 0:
-        return self != 0
-    return ~torch.any(self == 0, dim, keepdim)
-
-
-def any_dim(self: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """Whether any is true: the sum of what is."""
-    if self.dim() == 0:
-        return self != 0
-    return torch.sum((self != 0).to(torch.int32), dim, keepdim) != 0
-
-
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.diagonal.default: diagonal,
     aten.diagonal_backward.default: diagonal_backward,
@@ -100,6 +86,4 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.as_strided.default: as_strided,
     aten.resize.default: resize,
     aten.roll.default: roll,
-    aten.all.dim: all_dim,
-    aten.any.dim: any_dim,
 }

@@ -236,6 +236,22 @@ def sum_of_scalar(
     return self.to(dtype or (torch.int64 if whole else self.dtype), copy=True)
 
 
+def all_dim(self: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """Decompose: whether none is false."""
+    return _as_asked(~any_dim(self == 0, dim, keepdim), self)
+
+
+def any_dim(self: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """Decompose: the sum of what is true; torch-mlir converts no ``dim`` of a tensor without dimensions."""
+    if self.dim() == 0:
+        return _as_asked(self != 0, self)
+    return _as_asked(torch.sum((self != 0).to(torch.int32), dim, keepdim) != 0, self)
+
+
+def _as_asked(found: Tensor, self: Tensor) -> Tensor:
+    return found.to(torch.uint8) if self.dtype is torch.uint8 else found
+
+
 def all_dims(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Decompose into one reduction for each dimension; none of them where ``dim`` is empty."""
     axes = list(builtins.range(self.dim())) if dim is None else list(dim)
@@ -244,7 +260,7 @@ def all_dims(self: Tensor, dim: Sequence[int] | None = None, keepdim: bool = Fal
         for axis in axes:
             found = found.all(axis, keepdim=True)
         found = found if keepdim or not axes else found.squeeze(axes)
-    return found.to(torch.uint8) if self.dtype is torch.uint8 else found
+    return _as_asked(found, self)
 
 
 def _of_bytes(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -275,10 +291,10 @@ def mean_of_all(self: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.all.default: _of_bytes(torch.all),
-    aten.all.dim: _of_bytes(torch.all),
+    aten.all.dim: all_dim,
     aten.all.dims: all_dims,
     aten.any.default: _of_bytes(torch.any),
-    aten.any.dim: _of_bytes(torch.any),
+    aten.any.dim: any_dim,
     aten.any.dims: _of_bytes(torch.any),
     aten.amax.default: extreme_of_scalar,
     aten.amin.default: extreme_of_scalar,

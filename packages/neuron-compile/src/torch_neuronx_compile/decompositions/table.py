@@ -31,33 +31,39 @@ from torch_neuronx_compile.decompositions import (
 )
 
 
+_FAMILIES = (
+    activations,
+    attention,
+    convolution,
+    cumulative,
+    distributions,
+    elementwise,
+    embedding,
+    factories,
+    foreach,
+    indexing,
+    linear,
+    linear_algebra,
+    losses,
+    normalization,
+    pooling,
+    resampling,
+    shapes,
+    sorting,
+    statistics,
+)
+
+
 @cache
 def _own() -> dict[OpOverload, Callable[..., Any]]:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # takes a second
 
-    table = dict(get_decomposition_table())
-    for module in (
-        activations,
-        attention,
-        convolution,
-        cumulative,
-        distributions,
-        elementwise,
-        embedding,
-        factories,
-        foreach,
-        indexing,
-        linear,
-        linear_algebra,
-        losses,
-        normalization,
-        pooling,
-        resampling,
-        shapes,
-        sorting,
-        statistics,
-    ):
-        table |= module.DECOMPOSITIONS
+    own: dict[OpOverload, Callable[..., Any]] = {}
+    for family in _FAMILIES:
+        twice = own.keys() & family.DECOMPOSITIONS.keys()
+        assert not twice, f"{family.__name__} decomposes {twice}, as another family does"
+        own |= family.DECOMPOSITIONS
+    table = {**get_decomposition_table(), **own}
     # torch makes it of an empty tensor, which is made of full where memory is never left as it was found.
     table.pop(torch.ops.aten.full.default, None)
     return table
