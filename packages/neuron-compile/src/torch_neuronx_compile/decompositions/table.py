@@ -30,7 +30,6 @@ from torch_neuronx_compile.decompositions import (
     statistics,
 )
 
-
 _FAMILIES = (
     activations,
     attention,
