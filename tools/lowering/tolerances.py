@@ -16,7 +16,7 @@ _ORDER = "sums of products up to 81 each, in another order"
 PATTERNS: tuple[tuple[str, Tolerance], ...] = (
     (r"asin|atanh|erfinv", Tolerance(1e-5, 1e-5, _POLE)),
     (
-        r"addbmm|baddbmm|bmm|matmul|__rmatmul__|addmm.*|mm|nn_functional_(conv.*|linear|bilinear)",
+        r"addbmm|baddbmm|bmm|matmul|__rmatmul__|addmm.*|mm|nn_functional_(conv.*|linear|bilinear|scaled_dot_product_attention)",
         Tolerance(1e-5, 1e-4, _ORDER),
     ),
     (
