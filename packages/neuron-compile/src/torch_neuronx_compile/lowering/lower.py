@@ -18,6 +18,10 @@ from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
 from torch_neuronx_compile.worker.functions import FUNCTIONS
 
+_CONSTANTS = {"full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"}
+"""ATen's makers of constant tensors. The worker makes them once torch-mlir is done: it would fold what is computed of
+them, not always right."""
+
 STAGE = "the lowering to StableHLO"
 
 
@@ -96,12 +100,13 @@ def _registered(graph: fx.Graph) -> tuple[Lowering | Expansion, ...]:
 
 
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
-    """Return the operators of ``graph`` that cross as calls: of plugins, of this package, and those with a function."""
+    """Return the operators of ``graph`` that cross torch-mlir as calls, for want of a conversion or of a right one."""
     registered = _plugins_lowerings()
+    own = FUNCTIONS.keys() | {f"aten.{name}" for name in _CONSTANTS}
     return {
         name: target
         for name, target in _targets(graph).items()
-        if name in registered or target.namespace == ops.NAMESPACE or _mlir_name(name) in FUNCTIONS
+        if name in registered or target.namespace == ops.NAMESPACE or _mlir_name(name) in own
     }
 
 

@@ -7,6 +7,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
 from torch_neuronx_compile.worker.comparisons import compare, greater
+from torch_neuronx_compile.worker.constants import splat
 
 
 def sort(call: Any, dim: int, descending: bool) -> Any:
@@ -68,7 +69,7 @@ def reduce_window(
     """Expand into a reduce-window whose leading dimensions have windows of one element."""
     operand = call.operands[0]
     scalar = ir.RankedTensorType.get([], operand.type.element_type)
-    initial = _constant(scalar, _identity(operand.type.element_type, reduction))
+    initial = splat(scalar, _identity(operand.type.element_type, reduction))
     rank = len(operand.type.shape)
     attributes = _window_attributes(rank, window, strides, padding, spacing=spacing)
     operation = stablehlo.ReduceWindowOp([call.results[0].type], [operand], [initial], **attributes)
@@ -130,7 +131,7 @@ def window_argmax(call: Any, window: list[int], strides: list[int], dilation: li
     axes = list(range(len(shape) - len(window), len(shape)))
     positions = stablehlo.broadcast_in_dim(kind, plane, axes)
     scalars = [ir.RankedTensorType.get([], element), ir.RankedTensorType.get([], i32)]
-    initial = [_constant(scalars[0], _identity(element, "maximum")), _constant(scalars[1], 2**31 - 1)]
+    initial = [splat(scalars[0], _identity(element, "maximum")), splat(scalars[1], 2**31 - 1)]
     result = ir.RankedTensorType.get(call.results[0].type.shape, i32)
     attributes = _window_attributes(len(shape), window, strides, padding, dilation=dilation)
     operation = stablehlo.ReduceWindowOp([call.results[0].type, result], [operand, positions], initial, **attributes)
@@ -190,17 +191,6 @@ def _identity(element: Any, reduction: str) -> float | int:
     if element.is_unsigned or element.width == 1:
         return 0 if low else int(2**element.width - 1)
     return int(-(2 ** (element.width - 1))) if low else int(2 ** (element.width - 1) - 1)
-
-
-def _constant(kind: Any, value: float | int) -> Any:
-    element = kind.element_type
-    if isinstance(element, ir.FloatType):
-        scalar: ir.Attribute = ir.FloatAttr.get(element, float(value))
-    elif element.width == 1:
-        scalar = ir.BoolAttr.get(bool(value))
-    else:
-        scalar = ir.IntegerAttr.get(element, value)
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, scalar))
 
 
 EXPANSIONS: dict[str, Callable[..., Any]] = {

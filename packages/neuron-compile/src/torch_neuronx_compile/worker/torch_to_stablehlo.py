@@ -163,13 +163,15 @@ def _constant(value: Any) -> Any:
             return None
         case "torch.prim.ListConstruct":
             return [_constant(element) for element in operation.operands]
+        case "torch.aten.Int.bool":  # a truth value where a number is wanted
+            return int(_constant(operation.operands[0]))
         case "torch.constant.int":
             return ir.IntegerAttr(operation.attributes["value"]).value
         case "torch.constant.bool":
             return bool(ir.IntegerAttr(operation.attributes["value"]).value)
         case "torch.constant.float":
             return ir.FloatAttr(operation.attributes["value"]).value
-        case "torch.constant.str":
+        case "torch.constant.str" | "torch.constant.device":
             return ir.StringAttr(operation.attributes["value"]).value
     raise WorkerTaskError(f"takes an argument that is neither a tensor nor a constant ({operation.name})")
 
