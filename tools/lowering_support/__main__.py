@@ -39,7 +39,9 @@ def main() -> int:
     parser.add_argument("--recorded", type=Path, default=Path("build/op_statuses/recorded.jsonl"))
     parser.add_argument("--rows", help="regular expression: make only these rows anew, keep the others of the table")
     options = parser.parse_args()
-    results = options.recorded.with_name("support.jsonl" if options.rows is None else "support_rows.jsonl")
+    # Progress made with other sources is not this table's.
+    kind = "support" if options.rows is None else "support_rows"
+    results = options.recorded.with_name(f"{kind}_{sources()[:12]}.jsonl")
     if options.rows is not None:
         results.unlink(missing_ok=True)
     lower_all(options.recorded, results, options.rows or "")
