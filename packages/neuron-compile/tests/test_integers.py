@@ -8,6 +8,8 @@ from torch import Tensor
 
 from .helpers import compiled
 
+COMPARISONS = (torch.gt, torch.ge, torch.lt, torch.le, torch.eq, torch.ne)
+
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "and": lambda x: x & 6,
     "or": lambda x: x | 1,
@@ -37,3 +39,26 @@ def test_integers(dtype: torch.dtype) -> None:
     found, expected = compiled(all_of_them)(x.to("neuron")), all_of_them(x)
     assert [one.dtype for one in found] == [one.dtype for one in expected]
     assert [one.tolist() for one in found] == [one.tolist() for one in expected]
+
+
+def test_truth_values() -> None:
+    """They are ordered as 0 and 1, whatever they are compared with."""
+    x, y = torch.tensor([False, True, False, True]), torch.tensor([False, False, True, True])
+
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        numbers = [compare(x, number) for compare in COMPARISONS for number in (0, 1, True, -2, 2, 0.5)]
+        return [*(compare(x, y) for compare in COMPARISONS), *numbers, x + y, x + True, torch.add(x, y, alpha=False)]
+
+    found, expected = compiled(function)(x.to("neuron"), y.to("neuron")), function(x, y)
+    assert [one.tolist() for one in found] == [one.tolist() for one in expected]
+    assert {one.dtype for one in found} == {torch.bool}
+
+
+def test_integers_are_divided_as_they_are_in_eager_mode() -> None:
+    x = torch.tensor([5, -7, 9, -1])
+
+    def function(x: Tensor) -> list[Tensor]:
+        return [torch.fmod(x, 3), torch.fmod(x, -2.5), torch.fmod(x.float(), 2), torch.reciprocal(x), 1 / x]
+
+    for one, other in zip(compiled(function)(x.to("neuron")), function(x), strict=True):
+        torch.testing.assert_close(one.cpu(), other)

@@ -46,6 +46,19 @@ def remainder(self: Tensor, other: Tensor) -> Tensor:
     return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
+def fmod_scalar(self: Tensor, other: float) -> Tensor:
+    """Take the remainder by a number, with the sign of ``self``."""
+    dtype = torch.result_type(self, other)
+    return torch.fmod(self.to(dtype), torch.full((), other, dtype=dtype, device=self.device))
+
+
+def reciprocal(self: Tensor) -> Tensor:
+    """Divide one by integers, as floating-point numbers."""
+    if self.is_floating_point() or self.is_complex():
+        return NotImplemented  # type: ignore[no-any-return]
+    return torch.reciprocal(self.to(torch.get_default_dtype()))
+
+
 def remainder_scalar(self: Tensor, other: float) -> Tensor:
     """Take the remainder by a number."""
     dtype = torch.result_type(self, other)
@@ -230,6 +243,8 @@ def absolute(self: Tensor) -> Tensor:
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
+    aten.fmod.Scalar: fmod_scalar,
+    aten.reciprocal.default: reciprocal,
     aten.remainder.Tensor: remainder,
     aten.abs.default: absolute,
     aten.bitwise_and.Scalar: _with_number(torch.bitwise_and),

@@ -28,6 +28,7 @@ from torch_neuronx_compile.decompositions import (
     shapes,
     sorting,
     statistics,
+    truth_values,
 )
 
 _FAMILIES = (
@@ -50,6 +51,7 @@ _FAMILIES = (
     shapes,
     sorting,
     statistics,
+    truth_values,
 )
 
 
