@@ -16,16 +16,27 @@ aten = torch.ops.aten
 Pair = tuple[Tensor, Tensor]
 
 
-def _limits(self: Tensor, low: float, high: float, widening: float) -> Pair:
-    """Return the outer edges: those given, else the data's extremes; equal ones are moved apart by ``widening``."""
-    if low == high:
-        if self.numel() == 0:
-            first, last = self.new_full((), low), self.new_full((), high)
-        else:
-            first, last = self.min(), self.max()
-        same = first == last
-        return torch.where(same, first - widening, first), torch.where(same, last + widening, last)
-    return self.new_full((), low), self.new_full((), high)
+def _limits(self: Tensor, low: float, high: float) -> Pair:
+    """Return the outer edges of ``histc``: those given, else the data's extremes, moved apart where they are equal."""
+    if low != high:
+        return self.new_full((), low), self.new_full((), high)
+    if self.numel() == 0:
+        return self.new_full((), low - 1.0), self.new_full((), high + 1.0)
+    return _apart(self.min(), self.max(), 1.0)
+
+
+def _outer_edges(self: Tensor, range: Sequence[float] | None) -> Pair:
+    """Return the outer edges of ``histogram``: those given, else the data's, or 0 and 1 without data."""
+    if range is None and self.numel() > 0:
+        return _apart(self.min(), self.max(), 0.5)
+    low, high = (0.0, 1.0) if range is None else range
+    widening = 0.5 if low == high else 0.0
+    return self.new_full((), low - widening), self.new_full((), high + widening)
+
+
+def _apart(first: Tensor, last: Tensor, widening: float) -> Pair:
+    same = first == last
+    return torch.where(same, first - widening, first), torch.where(same, last + widening, last)
 
 
 def _count(place: Tensor, bins: int, inside: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -38,7 +49,7 @@ def _count(place: Tensor, bins: int, inside: Tensor, weight: Tensor | None, dtyp
 def histc(self: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """Decompose; the bin comes from the distance to the lowest edge, as on the CPU."""
     flat = self.reshape(-1)
-    low, high = _limits(flat, min, max, 1.0)
+    low, high = _limits(flat, min, max)
     place = ((flat - low) / (high - low) * bins).to(torch.int64).clamp(0, bins - 1)
     return _count(place, bins, (flat >= low) & (flat <= high), None, self.dtype)
 
@@ -67,8 +78,7 @@ def histogram(
     density: bool = False,
 ) -> Pair:
     """Decompose into a search among equally spaced edges."""
-    low, high = (0.0, 0.0) if range is None else range
-    edges = _edges(*_limits(self.reshape(-1), low, high, 0.5), bins)
+    edges = _edges(*_outer_edges(self.reshape(-1), range), bins)
     return _histogram(self, edges, weight, density), edges
 
 
@@ -89,8 +99,8 @@ def _bin_edges(
     columns = self.reshape(-1, self.shape[-1])
     edges = []
     for i, count in enumerate(bins):
-        low, high = (0.0, 0.0) if range is None else range[2 * i : 2 * i + 2]
-        edges.append(_edges(*_limits(columns[:, i], low, high, 0.5), count))
+        given = None if range is None else range[2 * i : 2 * i + 2]
+        edges.append(_edges(*_outer_edges(columns[:, i], given), count))
     return edges
 
 
