@@ -7,6 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from torch_neuronx_compile.lowering.lower import CONSTANTS
+from torch_neuronx_compile.worker.constants import EXPANSIONS
+
 from .helpers import compiled
 
 COMPARISONS: dict[str, Callable[..., Tensor]] = {
@@ -54,6 +57,10 @@ def test_a_constant_and_a_number(dtype: torch.dtype) -> None:
             for operator, a, b in itertools.product(COMPARISONS.values(), NUMBERS[dtype], (0, 1, -2, 0.5))
         ]
     )
+
+
+def test_the_worker_makes_what_is_left_to_it() -> None:
+    assert set(EXPANSIONS) == CONSTANTS
 
 
 def test_makers_of_constants() -> None:

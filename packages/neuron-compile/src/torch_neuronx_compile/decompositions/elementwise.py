@@ -46,23 +46,11 @@ def remainder(self: Tensor, other: Tensor) -> Tensor:
     return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
-def fmod_scalar(self: Tensor, other: float) -> Tensor:
-    """Take the remainder by a number, with the sign of ``self``."""
-    dtype = torch.result_type(self, other)
-    return torch.fmod(self.to(dtype), torch.full((), other, dtype=dtype, device=self.device))
-
-
 def reciprocal(self: Tensor) -> Tensor:
     """Divide one by integers, as floating-point numbers."""
     if self.is_floating_point() or self.is_complex():
         return NotImplemented  # type: ignore[no-any-return]
     return torch.reciprocal(self.to(torch.get_default_dtype()))
-
-
-def remainder_scalar(self: Tensor, other: float) -> Tensor:
-    """Take the remainder by a number."""
-    dtype = torch.result_type(self, other)
-    return remainder(self.to(dtype), torch.full((), other, dtype=dtype, device=self.device))
 
 
 def remainder_scalar_tensor(self: float, other: Tensor) -> Tensor:
@@ -226,13 +214,13 @@ def _cannot_hold(kind: torch.dtype, number: Tensor | float) -> bool:
 
 
 def _with_number(operator: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    def bits(self: Tensor, other: int) -> Tensor:
+    def decompose(self: Tensor, other: float) -> Tensor:
         """Decompose into the operator of two tensors; torch-mlir has no constants of uint8, which goes as int32."""
         kind = torch.result_type(self, other)
         wide = torch.int32 if kind is torch.uint8 else kind
         return operator(self.to(wide), torch.full(self.shape, other, dtype=wide, device=self.device)).to(kind)
 
-    return bits
+    return decompose
 
 
 def absolute(self: Tensor) -> Tensor:
@@ -243,7 +231,7 @@ def absolute(self: Tensor) -> Tensor:
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
-    aten.fmod.Scalar: fmod_scalar,
+    aten.fmod.Scalar: _with_number(torch.fmod),
     aten.reciprocal.default: reciprocal,
     aten.remainder.Tensor: remainder,
     aten.abs.default: absolute,
@@ -258,7 +246,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.mul.Scalar: _scaling(torch.mul),
     aten.div.Tensor: _scaling(torch.div),
     aten.div.Scalar: _scaling(torch.div),
-    aten.remainder.Scalar: remainder_scalar,
+    aten.remainder.Scalar: _with_number(remainder),
     aten.remainder.Scalar_Tensor: remainder_scalar_tensor,
     aten.clamp.Tensor: clamp_tensor,
     aten.clamp_min.Tensor: clamp_min_tensor,

@@ -2,57 +2,37 @@
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from torch_neuronx import plugins
-from torch_neuronx_compile.decompositions import (
-    activations,
-    attention,
-    convolution,
-    cumulative,
-    distributions,
-    elementwise,
-    embedding,
-    factories,
-    foreach,
-    indexing,
-    linear,
-    linear_algebra,
-    losses,
-    normalization,
-    pooling,
-    resampling,
-    shapes,
-    sorting,
-    statistics,
-    truth_values,
-)
 
 _FAMILIES = (
-    activations,
-    attention,
-    convolution,
-    cumulative,
-    distributions,
-    elementwise,
-    embedding,
-    factories,
-    foreach,
-    indexing,
-    linear,
-    linear_algebra,
-    losses,
-    normalization,
-    pooling,
-    resampling,
-    shapes,
-    sorting,
-    statistics,
-    truth_values,
+    "activations",
+    "attention",
+    "convolution",
+    "cumulative",
+    "distributions",
+    "elementwise",
+    "embedding",
+    "factories",
+    "foreach",
+    "indexing",
+    "linear",
+    "linear_algebra",
+    "losses",
+    "normalization",
+    "pooling",
+    "resampling",
+    "shapes",
+    "sorting",
+    "statistics",
+    "truth_values",
 )
+"""Modules beside this one; they are imported when a graph is traced, which those that a cache has are not."""
 
 
 @cache
@@ -61,9 +41,10 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
 
     own: dict[OpOverload, Callable[..., Any]] = {}
     for family in _FAMILIES:
-        twice = own.keys() & family.DECOMPOSITIONS.keys()
-        assert not twice, f"{family.__name__} decomposes {twice}, as another family does"
-        own |= family.DECOMPOSITIONS
+        found = import_module(f"{__package__}.{family}").DECOMPOSITIONS
+        twice = own.keys() & found.keys()
+        assert not twice, f"{family} decomposes {twice}, as another family does"
+        own |= found
     table = {**get_decomposition_table(), **own}
     # torch makes it of an empty tensor, which is made of full where memory is never left as it was found.
     table.pop(torch.ops.aten.full.default, None)

@@ -18,9 +18,13 @@ from torch_neuronx_compile.unit import CompilationUnit, LoweredProgram
 from torch_neuronx_compile.worker.client import Caller, WorkerError, worker
 from torch_neuronx_compile.worker.functions import FUNCTIONS
 
-_CONSTANTS = {"full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"}
+CONSTANTS = frozenset(
+    f"aten.{name}" for name in ("full", "full_like", "ones", "ones_like", "scalar_tensor", "zeros", "zeros_like")
+)
 """ATen's makers of constant tensors. The worker makes them once torch-mlir is done: it would fold what is computed of
 them, not always right."""
+
+_BUILT_HERE = FUNCTIONS.keys() | CONSTANTS
 
 STAGE = "the lowering to StableHLO"
 
@@ -102,11 +106,10 @@ def _registered(graph: fx.Graph) -> tuple[Lowering | Expansion, ...]:
 def _external(graph: fx.Graph) -> dict[str, torch._ops.OpOverload]:
     """Return the operators of ``graph`` that cross torch-mlir as calls, for want of a conversion or of a right one."""
     registered = _plugins_lowerings()
-    own = FUNCTIONS.keys() | {f"aten.{name}" for name in _CONSTANTS}
     return {
         name: target
         for name, target in _targets(graph).items()
-        if name in registered or target.namespace == ops.NAMESPACE or _mlir_name(name) in own
+        if name in registered or target.namespace == ops.NAMESPACE or _mlir_name(name) in _BUILT_HERE
     }
 
 

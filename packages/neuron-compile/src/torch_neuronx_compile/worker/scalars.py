@@ -6,7 +6,8 @@ torch-mlir hands over every Python number as float64 or int64 and converts it in
 from typing import Any
 
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import stablehlo
+
+from torch_neuronx_compile.worker.constants import splat
 
 
 def fold_scalars(operations: list[Any]) -> None:
@@ -39,11 +40,8 @@ def _scalar(attribute: ir.Attribute) -> int | float | None:
 
 
 def _constant(kind: Any, value: int | float) -> Any:
-    element = ir.RankedTensorType(kind).element_type
-    if isinstance(element, ir.FloatType):
-        scalar: ir.Attribute = ir.FloatAttr.get(element, float(value))
-    elif isinstance(element, ir.IntegerType) and type(value) is int and element.width > 1:
-        scalar = ir.IntegerAttr.get(element, value)
-    else:  # a number that is cut to an integer, or a truth value: rare, and left to the compiler
-        return None
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, scalar))
+    shaped = ir.RankedTensorType(kind)
+    element = shaped.element_type
+    whole = isinstance(element, ir.IntegerType) and type(value) is int and element.width > 1
+    # A number that is cut to an integer, or a truth value, is rare, and left to the compiler.
+    return splat(shaped, value) if whole or isinstance(element, ir.FloatType) else None
