@@ -1,13 +1,13 @@
 """scaled_dot_product_attention in compiled graphs, and what its backward keeps."""
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as attention
 
-from .helpers import check, compiled
+from .helpers import check, check_all, compiled
 
 
 def heads(*shape: int) -> list[Tensor]:
@@ -15,25 +15,52 @@ def heads(*shape: int) -> list[Tensor]:
     return [torch.randn(shape) for _ in range(3)]
 
 
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.3}], ids=["plain", "causal", "scaled"])
-def test_attention(options: dict[str, Any]) -> None:
-    check(lambda q, k, v: attention(q, k, v, **options), *heads(2, 3, 5, 4), grad=True)
+DEFINED, KERNEL = 5, 64
+"""Queries and keys of which attention is computed as it is defined, and by ATen's kernel."""
 
 
-def test_fewer_queries_than_keys() -> None:
-    query, key, value = heads(2, 3, 6, 4)
-    check(lambda q, k, v: attention(q, k, v, is_causal=True), query[:, :, :4], key, value, grad=True)
-
-
-def test_a_mask_that_hides_every_key_of_a_query() -> None:
-    query, key, value = heads(2, 3, 5, 4)
-    mask = torch.rand(2, 1, 5, 5) > 0.4
+@pytest.mark.parametrize("length", [DEFINED, KERNEL], ids=["defined", "kernel"])
+def test_attention(length: int) -> None:
+    query, key, value = heads(2, 4, length, 8)
+    few = query[:, :, : length // 2]
+    mask = torch.rand(2, 1, length, length) > 0.4
     mask[0, 0, 2] = False
+    bias = torch.randn(length, length)
 
     def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return attention(q, k, v, attn_mask=mask.to(q.device))
 
-    check(masked, query, key, value, grad=True)
+    def biased(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, attn_mask=bias.to(q.device), scale=0.2)
+
+    def padded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, attn_mask=mask[:, :, :1].to(q.device))
+
+    def projected(packed: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(-1, (4, 8)).transpose(1, 2) for part in packed.chunk(3, dim=-1))
+        return attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+    cases: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+        "plain": (lambda q, k, v: attention(q, k, v), (query, key, value)),
+        "causal": (lambda q, k, v: attention(q, k, v, is_causal=True), (query, key, value)),
+        "scaled": (lambda q, k, v: attention(q, k, v, scale=0.3), (query, key, value)),
+        "fewer queries": (lambda q, k, v: attention(q, k, v, is_causal=True), (few, key, value)),
+        "fewer keys": (lambda q, k, v: attention(k, q, v[:, :, : length // 2], is_causal=True), (few, key, value)),
+        "a mask that hides every key of a query": (masked, (query, key, value)),
+        "a bias": (biased, (query, key, value)),
+        "padding": (padded, (query, key, value)),
+        "parts of one projection": (projected, (torch.randn(2, length, 96),)),
+        "keys whose sizes lie apart": (
+            lambda q, k, v: attention(q, k.transpose(2, 3), v.transpose(2, 3)),
+            (query, key.transpose(2, 3).contiguous(), value.transpose(2, 3).contiguous()),
+        ),
+        "values of another size": (lambda q, k, v: attention(q, k, v[..., :5]), (query, key, value)),
+        "queries that share keys": (
+            lambda q, k, v: attention(q, k[:, :2], v[:, :2], enable_gqa=True, is_causal=True),
+            (query, key, value),
+        ),
+    }
+    check_all(cases, grad=True, rtol=1e-4)
 
 
 def test_the_gradient_of_a_bias() -> None:
@@ -41,14 +68,11 @@ def test_the_gradient_of_a_bias() -> None:
     check(lambda q, k, v, b: attention(q, k, v, attn_mask=b), query, key, value, torch.randn(1, 3, 5, 5), grad=True)
 
 
-def test_queries_that_share_keys() -> None:
-    query, (key, value, _) = heads(2, 6, 5, 4)[0], heads(2, 2, 5, 4)
-    check(lambda q, k, v: attention(q, k, v, enable_gqa=True, is_causal=True), query, key, value, grad=True)
-
-
-def test_bfloat16() -> None:
-    inputs = [tensor.bfloat16() for tensor in heads(2, 3, 16, 8)]
-    check(lambda q, k, v: attention(q, k, v, is_causal=True), *inputs, grad=True, rtol=2e-2, atol=2e-2)
+@pytest.mark.parametrize("length", [DEFINED, KERNEL], ids=["defined", "kernel"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 2e-2), (torch.float16, 4e-3)], ids=str)
+def test_narrow_floats(dtype: torch.dtype, tolerance: float, length: int) -> None:
+    inputs = [tensor.to(dtype) for tensor in heads(2, 3, length, 8)]
+    check(lambda q, k, v: attention(q, k, v, is_causal=True), *inputs, grad=True, rtol=tolerance, atol=tolerance)
 
 
 def test_three_dimensions() -> None:
@@ -68,3 +92,18 @@ def test_the_backward_keeps_no_weights() -> None:
         compiled(lambda q, k, v: attention(q, k, v))(query, key, value)
     assert kept
     assert max(tensor.numel() for tensor in kept) <= query.numel()
+
+
+def test_the_result_is_kept_once_for_the_backward_and_the_next_projection() -> None:
+    query, key, value = (tensor.to("neuron").requires_grad_() for tensor in heads(1, 2, 64, 4))
+    weight = torch.randn(8, 8, device="neuron", requires_grad=True)
+
+    def project(q: Tensor, k: Tensor, v: Tensor, w: Tensor) -> Tensor:
+        return attention(q, k, v).transpose(1, 2).flatten(2) @ w
+
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
+        compiled(project)(query, key, value, weight)
+    inputs = {tensor.data_ptr() for tensor in (query, key, value, weight)}
+    made = {tensor.data_ptr(): tensor.numel() for tensor in kept if tensor.data_ptr() not in inputs}
+    assert sorted(made.values()) == [2 * 64, 2 * 64 * 4]  # a number per query, and the result

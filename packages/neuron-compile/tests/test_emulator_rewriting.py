@@ -1,5 +1,6 @@
 """The emulator's own copy of a program: which operations become calls of ATen, and which stay with XLA."""
 
+import pytest
 from jaxlib.mlir import ir
 
 from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import rewrite
@@ -12,6 +13,7 @@ def _rewritten(body: str) -> list[str]:
         module = ir.Module.parse(f"module {{ {body} }}")
         rewrite(module)
         assert module.operation.verify()
+        assert len(list(module.body)) == 1
         return [
             ir.StringAttr(operation.attributes["call_target_name"]).value
             if operation.name == "stablehlo.custom_call"
@@ -191,3 +193,31 @@ def test_results_of_the_program_are_row_major_and_what_lies_between_calls_is_cha
 _SAME = """dim_numbers = [b, f, 0, 1]x[o, i, 0, 1]->[b, f, 0, 1], window = {pad = [[1, 1], [1, 1]]}
   {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
   : (tensor<2x8x16x16xf32>, tensor<8x8x3x3xf32>) -> tensor<2x8x16x16xf32>"""
+
+
+def _attention(queries: str, options: str = "causal = true, scale = 0.5 : f64") -> str:
+    return f"""
+        func.func private @defined(%q: {queries}, %k: {queries}, %v: {queries}) -> {queries} {{
+          %0 = stablehlo.add %q, %k : {queries}
+          return %0 : {queries}
+        }}
+        func.func @main(%q: {queries}, %k: {queries}, %v: {queries}) -> {queries} {{
+          %0 = stablehlo.composite "neuron.attention" %q, %k, %v
+            {{composite_attributes = {{{options}}}, decomposition = @defined}}
+            : ({queries}, {queries}, {queries}) -> {queries}
+          return %0 : {queries}
+        }}"""
+
+
+def test_attention_is_one_call() -> None:
+    assert _rewritten(_attention("tensor<2x4x32x32xf32>")) == ["neuron_attention"]
+
+
+@pytest.mark.parametrize("queries", ["tensor<1x1x4x8xf32>", "tensor<2x4x64x8xf64>"], ids=["small", "float64"])
+def test_attention_that_the_kernel_does_not_serve_is_what_its_definition_says(queries: str) -> None:
+    assert _rewritten(_attention(queries)) == ["add"]
+
+
+def test_a_composite_of_another_name_is_what_its_definition_says() -> None:
+    body = _attention("tensor<2x4x64x8xf32>").replace("neuron.attention", "somebody.else")
+    assert _rewritten(body) == ["add"]

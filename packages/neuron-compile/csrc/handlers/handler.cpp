@@ -68,6 +68,8 @@ at::Tensor viewed(const ffi::RemainingArgs& operands, size_t position, const ffi
 #define NEURON_HANDLER(symbol, function) \
   XLA_FFI_DEFINE_HANDLER(symbol, function, ffi::Ffi::Bind().RemainingArgs().RemainingRets().Attrs())
 
+NEURON_HANDLER(attend_handler, attend);
+NEURON_HANDLER(attend_backward_handler, attend_backward);
 NEURON_HANDLER(contract_handler, contract);
 NEURON_HANDLER(convolve_handler, convolve);
 NEURON_HANDLER(softmax_handler, softmax);
@@ -78,6 +80,8 @@ NEURON_HANDLER(wait_handler, wait);
 
 const std::vector<Handler>& handlers() {
   static const std::vector<Handler> all = {
+      {"neuron_attention", attend_handler},
+      {"neuron_attention_backward", attend_backward_handler},
       {"neuron_contract", contract_handler},
       {"neuron_convolve", convolve_handler},
       {"neuron_softmax", softmax_handler},

@@ -62,6 +62,8 @@ struct Handler {
 // Every handler of this package, by custom-call target.
 const std::vector<Handler>& handlers();
 
+ffi::Error attend(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error attend_backward(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error contract(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error convolve(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error softmax(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);

@@ -318,8 +318,8 @@ def cached_functions(tag: str) -> Iterator[None]:
 
 @contextmanager
 def recomputing() -> Iterator[None]:
-    """Have AOT Autograd's partitioner recompute whatever nothing bans, and this be a part of the keys it makes."""
-    with _functorch_config.patch(aggressive_recomputation=True):
+    """Have AOT Autograd's partitioner recompute views and whatever nothing bans, and this be a part of its keys."""
+    with _functorch_config.patch(aggressive_recomputation=True, recompute_views=True):
         yield
 
 

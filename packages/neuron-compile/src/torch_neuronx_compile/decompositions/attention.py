@@ -1,9 +1,4 @@
-"""Scaled dot-product attention that keeps one number per query for its backward, not the attention weights.
-
-The weights are computed once more in the backward graph from those numbers, as in "FlashAttention" (Dao et al. 2022,
-section 3.1 and appendix B.2). Everything is float32 inside, as in PyTorch's own kernels; a query that may look at no
-key gives zeros.
-"""
+"""Scaled dot-product attention as this package's operators for it, which keep one number per query for the backward."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+
+from torch_neuronx_compile import attention_ops
 
 aten = torch.ops.aten
 Forward = tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, None]
@@ -29,16 +26,11 @@ def attention(
     scale: float | None = None,
 ) -> Forward:
     """Decompose; tensors are [batch, heads, length, size], keys and values may have fewer heads than queries."""
-    wide = query.to(torch.float32) * _factor(query, scale)
-    scores = _hide(_products(wide, key), attn_bias, is_causal)
-    largest = scores.amax(-1, keepdim=True)
-    largest = torch.where(largest == -math.inf, 0.0, largest)
-    weights = (scores - largest).exp()
-    total = weights.sum(-1, keepdim=True)
-    output = (weights @ _repeat(value, query).to(torch.float32)) / torch.where(total == 0, 1.0, total)
-    logsumexp = (total.log() + largest).squeeze(-1)
+    compute = attention_ops.weigh if _is_empty(query, key, value) else attention_ops.attention
+    output, logsumexp = compute(query, key, value, _four(attn_bias), is_causal, _factor(query, scale))
     number = torch.zeros((), dtype=torch.int64, device=query.device)
-    return output.to(query.dtype), logsumexp, None, None, query.shape[-2], key.shape[-2], number, number, None
+    output = output.transpose(1, 2)
+    return output, logsumexp, None, None, query.shape[-2], key.shape[-2], number, number, None
 
 
 def attention_backward(
@@ -62,62 +54,31 @@ def attention_backward(
     scale: float | None = None,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     """Decompose the backward of :func:`attention`."""
-    seen = logsumexp.unsqueeze(-1)
-    seen = torch.where(seen == -math.inf, math.inf, seen)
-    # Scaled here and not before the product, as the forward does: AOT Autograd would find the products to be the same,
-    # and keep them.
-    factor = _factor(query, scale)
-    scores = _hide(_products(query.to(torch.float32), key) * factor, attn_bias, is_causal)
-    weights = (scores - seen).exp()
-    grad = grad_out.to(torch.float32)
-    wide_key, wide_value = (_repeat(tensor, query).to(torch.float32) for tensor in (key, value))
-    along = (grad * out.to(torch.float32)).sum(-1, keepdim=True)
-    grad_scores = weights * (grad @ wide_value.transpose(-2, -1) - along)
-    grad_query = grad_key = grad_value = grad_bias = None
-    if grad_input_mask[0]:
-        grad_query = ((grad_scores @ wide_key) * factor).to(query.dtype)
-    if grad_input_mask[1]:
-        wide_query = query.to(torch.float32) * factor
-        grad_key = _gather(grad_scores.transpose(-2, -1) @ wide_query, key)
-    if grad_input_mask[2]:
-        grad_value = _gather(weights.transpose(-2, -1) @ grad, value)
-    if grad_input_mask[3] and attn_bias is not None:
-        grad_bias = grad_scores.sum_to_size(attn_bias.shape).to(attn_bias.dtype)
-    return grad_query, grad_key, grad_value, grad_bias
+    bias, factor = _four(attn_bias), _factor(query, scale)
+    arguments = (grad_out, query, key, value, bias, out.transpose(1, 2), logsumexp, is_causal, factor)
+    grad_bias = None
+    if (attn_bias is not None and grad_input_mask[3]) or _is_empty(query, key, value):
+        *found, grad_scores = attention_ops.differentiate(*arguments)
+        if attn_bias is not None and grad_input_mask[3]:
+            grad_bias = grad_scores.sum_to_size(attn_bias.shape).to(attn_bias.dtype)
+    else:
+        found = list(attention_ops.attention_backward(*arguments))
+    grads = [grad if wanted else None for grad, wanted in zip(found, grad_input_mask, strict=False)]
+    return grads[0], grads[1], grads[2], grad_bias
 
 
 def _factor(query: Tensor, scale: float | None) -> float:
-    return 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if scale is not None:
+        return scale
+    return 1.0 / math.sqrt(query.shape[-1]) if query.shape[-1] else math.inf
 
 
-def _products(query: Tensor, key: Tensor) -> Tensor:
-    return query @ _repeat(key, query).to(torch.float32).transpose(-2, -1)
+def _four(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias.reshape((1,) * (4 - bias.dim()) + bias.shape)
 
 
-def _hide(scores: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
-    if causal:
-        rows = torch.arange(scores.shape[-2], device=scores.device).unsqueeze(-1)
-        columns = torch.arange(scores.shape[-1], device=scores.device)
-        scores = torch.where(columns <= rows, scores, -math.inf)
-    return scores if bias is None else scores + bias.to(torch.float32)
-
-
-def _repeat(tensor: Tensor, query: Tensor) -> Tensor:
-    """Give ``tensor`` the heads of ``query``: each of its own serves as many queries in a row."""
-    times = query.shape[1] // tensor.shape[1]
-    if times == 1:
-        return tensor
-    batch, heads, length, size = tensor.shape
-    return tensor.unsqueeze(2).expand(batch, heads, times, length, size).reshape(batch, heads * times, length, size)
-
-
-def _gather(gradient: Tensor, tensor: Tensor) -> Tensor:
-    """Undo :func:`_repeat` for a gradient."""
-    times = gradient.shape[1] // tensor.shape[1]
-    if times > 1:
-        batch, heads, length, size = tensor.shape
-        gradient = gradient.reshape(batch, heads, times, length, size).sum(2)
-    return gradient.to(tensor.dtype)
+def _is_empty(*tensors: Tensor) -> bool:
+    return any(tensor.numel() == 0 for tensor in tensors)
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {

@@ -6,7 +6,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.worker import constants, documented, structured
+from torch_neuronx_compile.worker import attention, constants, documented, structured
 from torch_neuronx_compile.worker.constants import splat
 
 
@@ -43,6 +43,7 @@ def _bits(seed: Any, size: list[int]) -> Any:
 EXPANSIONS: dict[str, Callable[..., Any]] = {
     "neuron_compile.uniform": uniform,
     "neuron_compile.integers": integers,
+    **attention.EXPANSIONS,
     **constants.EXPANSIONS,
     **documented.EXPANSIONS,
     **structured.EXPANSIONS,

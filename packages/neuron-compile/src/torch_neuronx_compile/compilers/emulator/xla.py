@@ -84,7 +84,8 @@ def _client() -> Any:
 
 
 def _tensors(module: ir.Module) -> dict[str, list[Tensor]]:
-    main = next(operation for operation in walk(module) if operation.name == "func.func")
+    functions = (operation for operation in walk(module) if operation.name == "func.func")
+    main = next(found for found in functions if ir.StringAttr(found.attributes["sym_name"]).value == "main")
     signature = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
 
     def describe(kind: ir.Type) -> Tensor:

@@ -3,6 +3,7 @@
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from torch_neuronx_compile.compilers.composites import expand_composites
 from torch_neuronx_compile.worker.canonical import new_context
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
 from torch_neuronx_compile.xla_library import to_hlo
@@ -13,6 +14,7 @@ def hlo_module(program: bytes) -> bytes:
     with new_context() as context, ir.Location.unknown():
         try:
             module = stablehlo.deserialize_portable_artifact(context, program)
+            expand_composites(module)
             return to_hlo(str(module.operation.get_asm(enable_debug_info=False)))
         except (ir.MLIRError, RuntimeError, ValueError) as error:
             raise WorkerTaskError(f"The program does not convert to HLO: {error}") from None

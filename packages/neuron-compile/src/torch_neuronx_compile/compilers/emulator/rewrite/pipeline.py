@@ -5,6 +5,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
+from torch_neuronx_compile.compilers.composites import expand_composites
+from torch_neuronx_compile.compilers.emulator.rewrite.attention import rewrite_attention
 from torch_neuronx_compile.compilers.emulator.rewrite.contractions import rewrite_contraction
 from torch_neuronx_compile.compilers.emulator.rewrite.convolutions import rewrite_convolution
 from torch_neuronx_compile.compilers.emulator.rewrite.pacing import pace
@@ -13,6 +15,8 @@ from torch_neuronx_compile.compilers.emulator.rewrite.windows import rewrite_win
 from torch_neuronx_compile.worker.canonical import walk
 
 TARGETS = (
+    "neuron_attention",
+    "neuron_attention_backward",
     "neuron_contract",
     "neuron_convolve",
     "neuron_moments",
@@ -37,6 +41,10 @@ _STEPS: tuple[dict[str, Callable[[Any], None]], ...] = (
 
 def rewrite(module: ir.Module) -> None:
     """Put calls of ATen into ``module``, wider patterns first."""
+    for operation in list(walk(module)):
+        if operation.name == "stablehlo.composite":
+            rewrite_attention(operation)
+    expand_composites(module)
     for step in _STEPS:
         for operation in list(walk(module)):
             if operation.name in step:
