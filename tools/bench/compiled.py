@@ -1,15 +1,16 @@
 """torch.compile with the backend `neuron` against Inductor on the CPU, in one run.
 
     python tools/bench/compiled.py                      # everything
-    python tools/bench/compiled.py call run             # some sections: call, run, depth, memory, cold, flat
+    python tools/bench/compiled.py call run             # some sections: call, run, train, attention, depth, memory,
+                                                        # cold, flat
     python tools/bench/compiled.py flat --calls 5000 --recompiles 200
 
 Both candidates take turns within each round, so that a drift of the machine meets both alike; quoted are medians over
 rounds and ratios of medians. `call` is the cost of a call, on three operations of 8x8. `run` is how long models take,
-`depth` what a layer takes at 48 layers and at 4. `memory` is the device memory of a training step, with XLA's
-temporary memory, against eager mode. `cold` starts new processes: without any cache, and with those of the first.
-`flat` calls and recompiles and looks at what stays allocated. Processor time stands in for wall time with `--cpu-time`,
-on a machine that does other things.
+`train` their forward and backward passes, `attention` attention alone, `depth` what a layer takes at 48 layers and at
+4. `memory` is the device memory of a training step, with XLA's temporary memory, against eager mode. `cold` starts new
+processes: without any cache, and with those of the first. `flat` calls and recompiles and looks at what stays
+allocated. Processor time stands in for wall time with `--cpu-time`, on a machine that does other things.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class Section(StrEnum):
 
     CALL = "call"
     RUN = "run"
+    TRAIN = "train"
+    ATTENTION = "attention"
     DEPTH = "depth"
     MEMORY = "memory"
     COLD = "cold"
@@ -179,26 +182,62 @@ def call(bench: Bench) -> list[Row]:
     return [Row("call of three operations", times[0] * 1e6, times[1] * 1e6, "us")]
 
 
-def both(make: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Run, Run]:
+def both(make: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype, *, train: bool) -> tuple[Run, Run]:
     """Compile a model with both; the device's results must be the CPU's."""
+    torch._dynamo.reset()  # or it stops at the eighth model of a class
     torch.manual_seed(0)
     model, x = make().to(dtype), torch.randn(shape).to(dtype)
     twin, a = copy.deepcopy(model).to("neuron"), x.to("neuron")
     inductor, neuron = torch.compile(model), torch.compile(twin, backend="neuron")
-    torch.testing.assert_close(
-        neuron(a).float().cpu(), model(x).float(), rtol=5e-2, atol=0.1 if dtype.itemsize == 2 else 1e-4
-    )
-    return lambda: inductor(x), lambda: neuron(a)
+    with torch.set_grad_enabled(train):
+        torch.testing.assert_close(
+            neuron(a).float().cpu(), model(x).float(), rtol=5e-2, atol=0.1 if dtype.itemsize == 2 else 1e-4
+        )
+    if not train:
+        return lambda: inductor(x), lambda: neuron(a)
+    return lambda: _differentiate(inductor, model, x), lambda: _differentiate(neuron, twin, a)
 
 
-def run(bench: Bench) -> list[Row]:
-    """Measure models."""
+def _differentiate(forward: Callable[[Tensor], Tensor], model: nn.Module, x: Tensor) -> None:
+    with torch.enable_grad():
+        torch.autograd.backward(forward(x).square().mean())
+    model.zero_grad()
+
+
+def run(bench: Bench, *, train: bool = False) -> list[Row]:
+    """Measure models; with ``train`` also their gradients."""
     rows = []
     for name, (make, shape, dtype) in MODELS.items():
-        times = bench.pair(*both(make, shape, dtype), 5)
-        rows.append(Row(name, times[0] * 1e3, times[1] * 1e3, "ms"))
+        times = bench.pair(*both(make, shape, dtype, train=train), 5)
+        rows.append(Row(f"{name}, with gradients" if train else name, times[0] * 1e3, times[1] * 1e3, "ms"))
     mean = statistics.geometric_mean([row.ratio for row in rows])
     return [*rows, Row("geometric mean of the ratios", 1.0, mean, "")]
+
+
+class Heads(nn.Module):
+    """Attention between projections that cost nothing: its operands are parts of one tensor."""
+
+    def __init__(self, heads: int, *, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+
+    def forward(self, packed: Tensor) -> Tensor:
+        """Attend, and lay the heads side by side."""
+        q, k, v = (part.view(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in packed.chunk(3, -1))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
+
+
+def attention(bench: Bench) -> list[Row]:
+    """Measure attention of 4 heads of 128 queries and keys of 32, 16 times, and of 8 heads of 512 of 64, twice."""
+    rows = []
+    for batch, heads, length, size in ((16, 4, 128, 32), (2, 8, 512, 64)):
+        for dtype in (torch.float32, torch.bfloat16):
+            for causal in (False, True):
+                make = partial(Heads, heads, causal=causal)
+                times = bench.pair(*both(make, (batch, length, 3 * heads * size), dtype, train=False), 5)
+                name = f"{'causal' if causal else 'full'}, {batch} x {heads} x {length} x {size}, {str(dtype)[6:]}"
+                rows.append(Row(name, times[0] * 1e3, times[1] * 1e3, "ms"))
+    return rows
 
 
 def depth(bench: Bench) -> list[Row]:
@@ -334,7 +373,15 @@ def main(
     """Measure and print a table in Markdown."""
     torch.set_num_threads(threads)
     bench = Bench(rounds, cpu_time)
-    measure = {Section.CALL: call, Section.RUN: run, Section.DEPTH: depth, Section.MEMORY: memory, Section.COLD: cold}
+    measure: dict[Section, Callable[[Bench], list[Row]]] = {
+        Section.CALL: call,
+        Section.RUN: run,
+        Section.TRAIN: partial(run, train=True),
+        Section.ATTENTION: attention,
+        Section.DEPTH: depth,
+        Section.MEMORY: memory,
+        Section.COLD: cold,
+    }
     print("| | other | neuron | unit | ratio |\n|---|---|---|---|---|")
     with torch.no_grad():
         for section in sections or list(Section):
