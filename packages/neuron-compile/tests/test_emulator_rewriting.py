@@ -92,6 +92,21 @@ def test_a_sum_that_does_not_start_from_zero_stays() -> None:
     assert found == ["constant", "reduce", "add", "return"]
 
 
+def test_small_sums_of_narrow_floats_are_added_in_float32() -> None:
+    found = _rewritten("""
+        func.func @main(%x: tensor<5x5xbf16>, %y: tensor<5x5xbf16>) -> (tensor<5xbf16>, tensor<5xbf16>) {
+          %zero = stablehlo.constant dense<0.0> : tensor<bf16>
+          %least = stablehlo.constant dense<0xFF80> : tensor<bf16>
+          %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [1]
+            : (tensor<5x5xbf16>, tensor<bf16>) -> tensor<5xbf16>
+          %1 = stablehlo.reduce(%y init: %least) applies stablehlo.maximum across dimensions = [1]
+            : (tensor<5x5xbf16>, tensor<bf16>) -> tensor<5xbf16>
+          return %0, %1 : tensor<5xbf16>, tensor<5xbf16>
+        }""")
+    sums = ["convert", "convert", "reduce", "add", "return", "convert"]
+    assert found == ["constant", "constant", *sums, "reduce", "maximum", "return"]
+
+
 def test_a_reversed_kernel_over_a_stretched_image_is_one_call() -> None:
     found = _rewritten("""
         func.func @main(%g: tensor<2x8x8x8xf32>, %w: tensor<8x4x3x3xf32>) -> tensor<2x4x16x16xf32> {

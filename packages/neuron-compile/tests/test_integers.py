@@ -62,3 +62,45 @@ def test_integers_are_divided_as_they_are_in_eager_mode() -> None:
 
     for one, other in zip(compiled(function)(x.to("neuron")), function(x), strict=True):
         torch.testing.assert_close(one.cpu(), other)
+
+
+def test_products_of_integers_take_their_factors_as_integers() -> None:
+    matrix = torch.arange(1, 5).reshape(2, 2)
+
+    def function(x: Tensor) -> list[Tensor]:
+        row, batch = x[0], x[None]
+        small = x.to(torch.int32)
+        return [
+            torch.addmm(x, x, x, beta=0.5),
+            torch.addmm(x, x, x, alpha=1.7),
+            torch.addmv(row, x, row, beta=1.5, alpha=2.5),
+            torch.baddbmm(batch, batch, batch, beta=0.5),
+            torch.addbmm(x, batch.expand(3, 2, 2), batch.expand(3, 2, 2), beta=2, alpha=-1.5),
+            torch.addcmul(x, x, x, value=1.7),
+            torch.nn.functional.bilinear(small, small, small[None]),
+        ]
+
+    _same(function, matrix)
+
+
+def test_a_truth_value_is_a_number_among_numbers() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        return [x // True, x % True, torch.floor_divide(x.int(), True), x.float() // True, x**True, x + True, True / x]
+
+    _same(function, torch.tensor([5, -7, 9, -1]))
+
+
+def test_extremes_and_powers_of_truth_values() -> None:
+    def function(x: Tensor) -> list[Tensor]:
+        return [
+            x.amax(1), x.amin(1), x.amax(), x.amin((0, 1), keepdim=True), *x.aminmax(dim=1), *x.max(1), *x.min(0),
+            x[0, 0].amax(), x**True, x**False, x.clamp(-2, 2.5), x.clamp(min=1), x.clamp(max=0.5),
+        ]  # fmt: skip
+
+    _same(function, torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 1]]).bool())
+
+
+def _same(function: Callable[[Tensor], list[Tensor]], x: Tensor) -> None:
+    found, expected = compiled(function)(x.to("neuron")), function(x)
+    assert [one.dtype for one in found] == [one.dtype for one in expected]
+    assert [one.tolist() for one in found] == [one.tolist() for one in expected]

@@ -78,3 +78,11 @@ def test_scales_hold_more_than_the_dtype() -> None:
 def test_narrow_floats(name: str, dtype: torch.dtype) -> None:
     x = torch.linspace(-3, 3, 20).reshape(4, 5).to(dtype)
     check(FUNCTIONS[name], x, rtol=1e-2, atol=1e-2)
+
+
+def test_addbmm_adds_its_products_once() -> None:
+    left, right = torch.randn(3, 4, 5, dtype=torch.bfloat16), torch.randn(3, 5, 6, dtype=torch.bfloat16)
+    added = torch.randn(4, 6, dtype=torch.bfloat16)
+    found = compiled(torch.addbmm)(*(x.to("neuron") for x in (added, left, right)))
+    expected = torch.addbmm(*(x.double() for x in (added, left, right)))
+    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-2, atol=5e-2)

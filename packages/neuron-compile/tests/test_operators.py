@@ -1,5 +1,6 @@
 """Compiled operators and their gradients equal the CPU's."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .helpers import check
+from .helpers import check, compiled
 
 ROWS = torch.tensor([1, 3, 0, 2])
 
@@ -113,3 +114,18 @@ def test_the_relaxed_emulator_computes_in_float64(monkeypatch: pytest.MonkeyPatc
     x = _x(4, 8).double()
     result = torch.compile(lambda x: x * (1 + 2.0**-40), backend="neuron", fullgraph=True)(x.to("neuron")).cpu()
     assert torch.equal(result, x * (1 + 2.0**-40))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_floats_are_divided_with_the_remainder_of_eager_mode(dtype: torch.dtype) -> None:
+    """1 // 0.1 is 9: the rest is taken exactly, and the quotient from it."""
+    pairs = [(1, 0.1), (-1, 0.1), (6, 0.1), (5, 0), (-5, 0), (0.3, 0.1), (-0.0, 2), (7.5, math.inf), (-7.5, math.inf)]
+    pairs += [(math.inf, 2), (-math.inf, -3), (math.nan, 1), (2.0**14, 3), (-7.5, 2)]
+    x, y = (torch.tensor(side, dtype=dtype) for side in zip(*pairs, strict=True))
+
+    def function(x: Tensor, y: Tensor) -> list[Tensor]:
+        by_tensor = [x // y, x % y, torch.fmod(x, y), 2 // y, torch.div(x, y, rounding_mode="floor")]
+        return [*by_tensor, x // 0.1, x // -3, x % 0.1, torch.fmod(x, 0.1)]
+
+    for one, other in zip(compiled(function)(x.to("neuron"), y.to("neuron")), function(x, y), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Operators of this package's own that are one structured StableHLO operation each: sort, gather, scatter, windows.
+"""Operators of this package's own that are one StableHLO operation each: sort, gather, scatter, windows, remainders.
 
 Decompositions are written with them where torch-mlir has no conversion or converts some ranks and dtypes only. Their
 kernels here serve graphs that run in eager mode.
@@ -47,6 +47,7 @@ def define() -> torch.library.Library:
             _window_argmax,
             _fake_window_argmax,
         ),
+        ("remainder(Tensor self, Tensor other) -> Tensor", torch.fmod, _fake_remainder),
     ):
         name = schema.partition("(")[0]
         library.define(schema)  # type: ignore[no-untyped-call]
@@ -62,6 +63,15 @@ def sort(self: Tensor, dim: int, descending: bool = False) -> tuple[Tensor, Tens
         return self.clone(), torch.zeros_like(self, dtype=torch.int64)
     values, positions = torch.ops.neuron_compile.sort(self, dim % self.dim(), descending)
     return values, positions
+
+
+def remainder(self: Tensor, other: Tensor) -> Tensor:
+    """Return what a division to a whole number leaves, exactly; it has the sign of ``self``. Both are of one kind."""
+    define()
+    if self.numel() == 0:
+        return self.clone()
+    result: Tensor = torch.ops.neuron_compile.remainder(self, other)
+    return result
 
 
 def gather_rows(self: Tensor, index: Tensor) -> Tensor:
@@ -166,6 +176,10 @@ def _fake_sort(self: Tensor, dim: int, descending: bool) -> tuple[Tensor, Tensor
 def _gather_rows(self: Tensor, index: Tensor) -> Tensor:
     rows = self.index_select(0, index.clamp(0, self.shape[0] - 1).flatten())
     return rows.reshape(*index.shape, *self.shape[1:])
+
+
+def _fake_remainder(self: Tensor, other: Tensor) -> Tensor:
+    return torch.empty_like(self)
 
 
 def _fake_gather_rows(self: Tensor, index: Tensor) -> Tensor:

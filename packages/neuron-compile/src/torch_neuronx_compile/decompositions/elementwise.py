@@ -12,6 +12,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from torch_neuronx_compile.decompositions.narrow_floats import NARROW
+from torch_neuronx_compile.structured_ops import remainder as rest_of_division
 
 aten = torch.ops.aten
 
@@ -37,6 +38,37 @@ def fmin(self: Tensor, other: Tensor) -> Tensor:
     if not a.is_floating_point():
         return torch.minimum(a, b)
     return torch.where(torch.isnan(b) | (a <= b), a, b)
+
+
+def fmod(self: Tensor, other: Tensor) -> Tensor:
+    """Take the remainder of floats exactly: torch-mlir subtracts a rounded multiple, which leaves all or nothing."""
+    a, b = _numbers(self, other)
+    return rest_of_division(a, b) if a.is_floating_point() else NotImplemented
+
+
+def div_mode(self: Tensor | float, other: Tensor | float, *, rounding_mode: str | None) -> Tensor:
+    """Divide floats and round down, as ATen does: from the exact remainder, where 1 // 0.1 is 9."""
+    kind = torch.result_type(self, other)
+    if rounding_mode != "floor" or not kind.is_floating_point:
+        return NotImplemented  # type: ignore[no-any-return]
+    wide = torch.float32 if kind in NARROW else kind
+    (device, *_) = (operand.device for operand in (self, other) if isinstance(operand, Tensor))
+    a, b = _numbers(
+        *(
+            operand.to(kind).to(wide)
+            if isinstance(operand, Tensor)
+            else torch.full((), operand, dtype=wide, device=device)
+            for operand in (self, other)
+        )
+    )
+    rest = torch.fmod(a, b)
+    exact = (a - rest) / b
+    exact = torch.where((rest != 0) & ((rest < 0) != (b < 0)), exact - 1, exact)
+    below = torch.floor(exact)
+    whole = torch.where(exact - below > 0.5, below + 1, below)
+    quotient = a / b
+    whole = torch.where(exact == 0, torch.copysign(torch.zeros_like(quotient), quotient), whole)
+    return torch.where(b == 0, quotient, whole).to(kind)
 
 
 def remainder(self: Tensor, other: Tensor) -> Tensor:
@@ -67,6 +99,17 @@ def clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = N
     if max is not None:
         result = torch.minimum(*_numbers(result, max))
     return result
+
+
+def clamp_of_bools(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """Clamp bools as the numbers that they become; torch-mlir converts other tensors."""
+    if self.dtype is not torch.bool:
+        return NotImplemented  # type: ignore[no-any-return]
+    kind = torch.bool
+    for bound in (min, max):
+        if bound is not None:
+            kind = torch.promote_types(kind, torch.result_type(self, bound))
+    return torch.clamp(self.to(kind), min, max) if kind is not torch.bool else NotImplemented
 
 
 def clamp_min_tensor(self: Tensor, min: Tensor) -> Tensor:
@@ -161,6 +204,20 @@ def heaviside(self: Tensor, values: Tensor) -> Tensor:
     return torch.where(a == 0, b, step)
 
 
+def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: float = 1) -> Tensor:
+    """Add a product of integers; ATen takes the factor as an integer too."""
+    if any(operand.is_floating_point() or operand.is_complex() for operand in (self, tensor1, tensor2)):
+        return NotImplemented  # type: ignore[no-any-return]
+    return self + int(value) * tensor1 * tensor2
+
+
+def power_of_bools(self: Tensor, exponent: float) -> Tensor:
+    """Take a bool to the power of a truth value, which stays a bool."""
+    if self.dtype is not torch.bool or not isinstance(exponent, bool):
+        return NotImplemented  # type: ignore[no-any-return]
+    return self.clone() if exponent else torch.ones_like(self)
+
+
 def ldexp(self: Tensor, other: Tensor) -> Tensor:
     """Multiply by a power of two."""
     return self * torch.pow(2.0, other)
@@ -232,6 +289,9 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.fmax.default: fmax,
     aten.fmin.default: fmin,
     aten.fmod.Scalar: _with_number(torch.fmod),
+    aten.fmod.Tensor: fmod,
+    aten.div.Tensor_mode: div_mode,
+    aten.div.Scalar_mode: div_mode,
     aten.reciprocal.default: reciprocal,
     aten.remainder.Tensor: remainder,
     aten.abs.default: absolute,
@@ -248,6 +308,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.div.Scalar: _scaling(torch.div),
     aten.remainder.Scalar: _with_number(remainder),
     aten.remainder.Scalar_Tensor: remainder_scalar_tensor,
+    aten.clamp.default: clamp_of_bools,
     aten.clamp.Tensor: clamp_tensor,
     aten.clamp_min.Tensor: clamp_min_tensor,
     aten.clamp_max.Tensor: clamp_max_tensor,
@@ -262,6 +323,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.logaddexp2.default: _logaddexp(lambda x: torch.log1p(x) / math.log(2.0), torch.exp2),
     aten.round.decimals: round_decimals,
     aten.heaviside.default: heaviside,
+    aten.addcmul.default: addcmul,
+    aten.pow.Tensor_Scalar: power_of_bools,
     aten.ldexp.Tensor: ldexp,
     aten.gcd.default: gcd,
     aten.lcm.default: lcm,

@@ -18,6 +18,8 @@ Scalar = int | float
 
 
 def _scaled_sum(added: Tensor, product: Tensor, beta: Scalar, alpha: Scalar) -> Tensor:
+    if not (product.is_floating_point() or product.is_complex()):
+        beta, alpha = int(beta), int(alpha)  # ATen takes the factors of integers as integers
     product = product if alpha == 1 else product * alpha
     if beta == 0:  # then not even a NaN in the addend counts
         return product
@@ -32,6 +34,12 @@ def addmm(self: Tensor, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Sca
 def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """Decompose the batched form of :func:`addmm`."""
     return _scaled_sum(self, torch.bmm(batch1, batch2), beta, alpha)
+
+
+def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+    """Decompose the form of :func:`addmm` whose products are summed: one product of all batches side by side."""
+    left = batch1.transpose(0, 1).reshape(batch1.shape[1], batch1.shape[0] * batch1.shape[2])
+    return _scaled_sum(self, torch.mm(left, batch2.reshape(left.shape[1], batch2.shape[2])), beta, alpha)
 
 
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
@@ -56,7 +64,7 @@ def trilinear(
             factor = factor.unsqueeze(dim)
         factors.append(factor)
     product = factors[0] * factors[2] * factors[1]
-    return product.sum(list(sumdim)) if sumdim else product
+    return product.sum(list(sumdim), dtype=product.dtype) if sumdim else product
 
 
 def vector_norm(
@@ -174,6 +182,7 @@ def pdist_backward(grad: Tensor, self: Tensor, p: float, pdist: Tensor) -> Tenso
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.addmm.default: addmm,
     aten.baddbmm.default: baddbmm,
+    aten.addbmm.default: addbmm,
     aten.addmv.default: addmv,
     aten._trilinear.default: trilinear,
     aten.dist.default: dist,

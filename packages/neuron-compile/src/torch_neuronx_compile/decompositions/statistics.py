@@ -231,9 +231,16 @@ def segment_reduce_backward(
     return torch.where(outside, share, 0.0).reshape(data.shape)
 
 
-def extreme_of_scalar(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
-    """Decompose a scalar's ``amax`` or ``amin``; for other tensors torch-mlir has a conversion."""
-    return self.clone() if self.dim() == 0 else NotImplemented
+def _extreme(of_bools: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def decompose(self: Tensor, dim: Sequence[int] = (), keepdim: bool = False) -> Tensor:
+        """Decompose a scalar's extreme, and that of bools; for other tensors torch-mlir has a conversion."""
+        if self.dim() == 0:
+            return self.clone()
+        if self.dtype is torch.bool:  # numbers of one bit with a sign to torch-mlir: True is the smaller
+            return of_bools(self, tuple(dim) or tuple(range(self.dim())), keepdim)
+        return NotImplemented  # type: ignore[no-any-return]
+
+    return decompose
 
 
 def sum_of_scalar(
@@ -306,8 +313,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.any.default: _of_bytes(torch.any),
     aten.any.dim: any_dim,
     aten.any.dims: _of_bytes(torch.any),
-    aten.amax.default: extreme_of_scalar,
-    aten.amin.default: extreme_of_scalar,
+    aten.amax.default: _extreme(torch.any),
+    aten.amin.default: _extreme(torch.all),
     aten.sum.dim_IntList: sum_of_scalar,
     aten.mean.default: mean_of_all,
     aten.mean.dim: mean,

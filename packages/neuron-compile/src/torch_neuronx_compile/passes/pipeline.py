@@ -14,6 +14,7 @@ from torch_neuronx_compile.passes.inputs import prune_inputs
 from torch_neuronx_compile.passes.outputs import strip_outputs
 from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operators
 from torch_neuronx_compile.passes.symbols import data_dependent, specialise
+from torch_neuronx_compile.passes.truth_values import write_truth_values
 from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
 from torch_neuronx_compile.support.control_flow import first_call_with_a_body, why_no_body
 from torch_neuronx_compile.unit import CompilationUnit, GraphKind, TensorSpec
@@ -43,6 +44,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         raise failed(name, graph, "the check for control flow", reason, node=with_body)
     specialise(graph)
     rewrite_arguments(graph, name)
+    write_truth_values(graph)
     fill_uninitialized(graph)
     fill_empty(graph)
     outputs = strip_outputs(graph)

@@ -1,4 +1,4 @@
-"""StableHLO for this package's structured operators: sort, gather, scatter, windows. Runs in the worker."""
+"""StableHLO for this package's structured operators: sort, gather, scatter, windows, remainders. Runs in the worker."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +23,11 @@ def sort(call: Any, dim: int, descending: bool) -> Any:
         left, right = block.arguments[:2]
         stablehlo.return_([greater(left, right) if descending else greater(right, left)])
     return [operation.results[0], stablehlo.convert(call.results[1].type, operation.results[1])]
+
+
+def remainder(call: Any) -> Any:
+    """Expand into StableHLO's remainder."""
+    return stablehlo.remainder(*call.operands)
 
 
 def gather_rows(call: Any) -> Any:
@@ -195,6 +200,7 @@ def _identity(element: Any, reduction: str) -> float | int:
 
 EXPANSIONS: dict[str, Callable[..., Any]] = {
     "neuron_compile.sort": sort,
+    "neuron_compile.remainder": remainder,
     "neuron_compile.gather_rows": gather_rows,
     "neuron_compile.scatter_rows": scatter_rows,
     "neuron_compile.reduce_window": reduce_window,

@@ -4,6 +4,7 @@ from math import prod
 from typing import Any
 
 from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
 
 from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call, numbers
 from torch_neuronx_compile.compilers.emulator.rewrite.values import (
@@ -64,8 +65,10 @@ def rewrite_reduction(operation: Any) -> None:
     """Replace a sum or an extreme of floats by a call, if it is large enough."""
     found = reduction(operation.results[0])
     if found is None or found.kind == "and" or element(found.source) not in FLOATS or not found.axes:
+        _widen(operation)
         return
     if prod(shape(found.source)) < SMALLEST or 0 in shape(found.source):
+        _widen(operation)
         return
     view = view_of(found.source)
     attributes = {
@@ -77,6 +80,31 @@ def rewrite_reduction(operation: Any) -> None:
         (result,) = foreign_call(
             "neuron_reduce", [operation.results[0].type], [view.base], attributes, operand_orders=[view.order]
         )
+    replace(operation, result)
+
+
+def _widen(operation: Any) -> None:
+    """Add and multiply narrow floats in float32: XLA would round after every element, ATen and the chip do not."""
+    if len(operation.operands) != 2 or element(operation.operands[0]) not in ("bf16", "f16"):
+        return
+    body = list(operation.regions[0].blocks[0].operations)
+    combine = {"stablehlo.add": stablehlo.add, "stablehlo.multiply": stablehlo.multiply}.get(body[0].operation.name)
+    if len(body) != 2 or combine is None:
+        return
+    kind = operation.results[0].type
+    wide = ir.F32Type.get()
+    with ir.InsertionPoint(operation):
+        source, start = (
+            stablehlo.convert(ir.RankedTensorType.get(shape(value), wide), value) for value in operation.operands
+        )
+        reduced = stablehlo.ReduceOp(
+            [ir.RankedTensorType.get(kind.shape, wide)], [source], [start], operation.attributes["dimensions"]
+        )
+        scalar = ir.RankedTensorType.get([], wide)
+        block = reduced.body.blocks.append(scalar, scalar)
+        with ir.InsertionPoint(block):
+            stablehlo.return_([combine(*block.arguments)])
+        result = stablehlo.convert(kind, reduced.results[0])
     replace(operation, result)
 
 
