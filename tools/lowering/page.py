@@ -26,6 +26,8 @@ class Summary:
     """Entries of which every sample lowers, but not all agree."""
     samples: int
     samples_lowered: int
+    rounded: int
+    """Of those, samples that differ by rounding only."""
     gradients: int
 
 
@@ -53,6 +55,7 @@ def summarize(results: Iterable[Result]) -> Summary:
         wrong=sum(map(wrong, found)),
         samples=sum(result["samples"] for result in found),
         samples_lowered=sum(result["lowered"] for result in found),
+        rounded=sum(result.get("rounded", 0) for result in found),
         gradients=sum(result["gradients"] for result in found),
     )
 
@@ -96,15 +99,41 @@ def culprits(results: Iterable[Result]) -> Iterator[str]:
         yield from (f"    {entry}: {why[:230]}" for entry, why in found)
 
 
-def write(path: Path, results: Path, compiled: Path) -> None:
-    """Write the page from the results in two folders: of single programs, and of ``torch.compile``."""
+def write(path: Path, results: Path, compiled: Path, fuzzed: Path) -> None:
+    """Write the page from the results in two folders, of single programs and of ``torch.compile``, and random ones."""
     by_dtype = {dtype: read_results(result_file(results, dtype)) for dtype in ORDER}
     about = json.loads((results / ABOUT).read_text())
     text = [*lines({dtype: found for dtype, found in by_dtype.items() if found}, about)]
     through = read_results(result_file(compiled, "float32"))
     if through:
         text += ["", *compiled_lines(through, json.loads((compiled / ABOUT).read_text())["float32"])]
+    text += ["", *fuzzed_lines(json.loads(fuzzed.read_text()))]
     path.write_text("\n".join(text) + "\n")
+
+
+def fuzzed_lines(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The part about random programs."""
+    runs = list(runs)
+    yield "## Random programs"
+    yield ""
+    yield "`tools/fuzz` draws programs of up to ten statements over tensors of float32, bfloat16, float16, int32, int64"
+    yield "and bool: scalars, empty tensors and others; contiguous, transposed, strided, sliced, expanded, or in one"
+    yield "memory; with infinities and NaN in a part of them. Statements compute elementwise, compare, reduce, scan,"
+    yield "sort, search, normalise, multiply matrices, convolve, pool, attend, take losses, view, join, index, scatter,"
+    yield "and write in place: into results, views of them and arguments. Compared with the CPU are results, arguments"
+    yield "afterwards and gradients, of each program compiled as users do, graph breaks allowed."
+    yield ""
+    yield "| command | date | programs | functions | graphs | breaks | other results or errors |"
+    yield "|---|---|---|---|---|---|---|"
+    for run in runs:
+        yield (
+            f"| `{run['command']}` | {run['date']} | {run['cases']} | {len(run['functions'])} | {run['graphs']} "
+            f"| {run['breaks']} | {len(run['failures'])} |"
+        )
+    yield ""
+    failures = sum(len(run["failures"]) for run in runs)
+    found = "none differs" if not failures else f"{failures} differ: `tools/fuzz/results.json` has their sources"
+    yield f"{sum(run['cases'] for run in runs)} programs; {found}."
 
 
 def compiled_lines(results: Mapping[str, Result], made: Mapping[str, Any]) -> Iterator[str]:
@@ -151,14 +180,21 @@ def lines(by_dtype: Mapping[str, Mapping[str, Result]], about: Mapping[str, Mapp
     yield "Where the CPU gives other results for other seeds, the number, the shapes and the dtypes of the results are"
     yield "compared, not the values: the device draws other numbers."
     yield ""
-    yield "| dtype | samples of an entry | entries | lowered | with other results | samples | agree | gradients |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "In float16 and bfloat16 the CPU rounds after every operator, a program where its compiler puts it. Where the"
+    yield "two are further apart than the tolerances, both are compared with the same function in float64 on the CPU: a"
+    yield "sample agrees if no tensor's largest error is above twice the CPU's plus two units in the last place of the"
+    yield "largest element (`tools/lowering/rounding.py`). These samples count as agreeing, and once more as rounded."
+    yield "What sorts gives the gradient of equal elements to any of them."
+    yield ""
+    columns = ("samples of an entry", "entries", "lowered", "with other results", "samples", "agree", "rounded")
+    yield f"| dtype | {' | '.join(columns)} | gradients |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for dtype, results in by_dtype.items():
         for most, found in by_limit(results.values(), about[dtype]["samples"]).items():
             total = summarize(found)
             yield (
                 f"| {dtype} | {f'the first {most}' if most else 'all'} | {total.entries} | {total.lowered} "
-                f"| {total.wrong} | {total.samples} | {total.samples_lowered} | {total.gradients} |"
+                f"| {total.wrong} | {total.samples} | {total.samples_lowered} | {total.rounded} | {total.gradients} |"
             )
     yield ""
     yield "Made with:"

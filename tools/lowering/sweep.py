@@ -59,7 +59,8 @@ def main() -> int:
     options = parser.parse_args()
     options.results = options.results or (COMPILED if options.through == "compile" else RESULTS)
     if options.page:
-        page.write(Path(__file__).parents[2] / "docs" / "lowering.md", options.results, COMPILED)
+        root = Path(__file__).parents[2]
+        page.write(root / "docs" / "lowering.md", options.results, COMPILED, root / "tools" / "fuzz" / "results.json")
         return 0
     if not options.culprits:
         options.results.mkdir(parents=True, exist_ok=True)
