@@ -279,7 +279,8 @@ void all_to_all(const Members& members, const at::Tensor& x, at::Tensor y, const
   auto target = flat(carried_view(received));
   auto source = flat(carried_view(sent));
   std::vector<int64_t> even;
-  members.group->run({c10d::OpType::ALLTOALL_BASE}, [&](auto& carrier) {
+  const std::vector<int64_t> parts(static_cast<size_t>(count), x.numel() / count);
+  members.group->run({c10d::OpType::ALLTOALL_BASE, -1, x.scalar_type(), parts, parts}, [&](auto& carrier) {
     return carrier.alltoall_base(target, source, even, even, {});
   });
   if (!direct) {

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/distributed/c10d/debug.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -38,6 +39,27 @@ std::vector<int64_t> element_counts(const TensorList& tensors) {
   std::vector<int64_t> counts;
   for (const auto& tensor : tensors) {
     counts.push_back(tensor.numel());
+  }
+  return counts;
+}
+
+int64_t bytes_of(const TensorList& tensors) {
+  int64_t bytes = 0;
+  for (const auto& tensor : tensors) {
+    bytes += static_cast<int64_t>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+/// How many elements of `tensor` are for each rank, or from each: `splits` are its rows, none means equal parts.
+std::vector<int64_t> elements_by_rank(const at::Tensor& tensor, const std::vector<int64_t>& splits, int ranks) {
+  if (splits.empty()) {
+    return std::vector<int64_t>(static_cast<size_t>(ranks), tensor.numel() / ranks);
+  }
+  const auto width = tensor.dim() == 0 || tensor.size(0) == 0 ? 0 : tensor.numel() / tensor.size(0);
+  auto counts = splits;
+  for (auto& count : counts) {
+    count *= width;
   }
   return counts;
 }
@@ -165,11 +187,21 @@ WorkPtr ProcessGroupNeuron::issued(WorkPtr work) {
   return work;
 }
 
-WorkPtr ProcessGroupNeuron::collective(
-    const Call& call, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs) {
-  return issued(
-      c10::make_intrusive<CollectiveWork>(
-          getRank(), call, std::move(carrier), std::move(cargo), std::move(outputs), roll_));
+WorkPtr ProcessGroupNeuron::begin(Call call, Start start, std::shared_ptr<Cargo> cargo, TensorList outputs) {
+  const auto number = roll_->enter(call);
+  WorkPtr carrier;
+  try {
+    carrier = start();
+  } catch (...) { // anything: the transport throws many kinds
+    roll_->withdraw(number);
+    throw;
+  }
+  return c10::make_intrusive<CollectiveWork>(
+      getRank(), number, std::move(call), std::move(carrier), std::move(cargo), std::move(outputs), roll_);
+}
+
+WorkPtr ProcessGroupNeuron::collective(Call call, Start start, std::shared_ptr<Cargo> cargo, TensorList outputs) {
+  return issued(begin(std::move(call), start, std::move(cargo), std::move(outputs)));
 }
 
 // What torch's wrapper of a group does for calls of eager mode, which calls of graphs do not pass through. Gloo ends a
@@ -210,7 +242,7 @@ void ProcessGroupNeuron::run(const Call& call, const std::function<WorkPtr(c10d:
 }
 
 WorkPtr ProcessGroupNeuron::point_to_point(
-    OpType type, const std::function<WorkPtr()>& start, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer) {
+    OpType type, Start start, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer) {
   WorkPtr carrier;
   try {
     carrier = start();
@@ -227,7 +259,11 @@ WorkPtr ProcessGroupNeuron::point_to_point(
 WorkPtr ProcessGroupNeuron::broadcast(TensorList& tensors, const c10d::BroadcastOptions& options) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::Read : Access::Write);
-  return collective(Call::on(OpType::BROADCAST, tensors.at(0)), carrier_->broadcast(carried, options), cargo, tensors);
+  return collective(
+      Call::on(OpType::BROADCAST, tensors.at(0)),
+      [&] { return carrier_->broadcast(carried, options); },
+      cargo,
+      tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::AllreduceOptions& options) {
@@ -238,7 +274,10 @@ WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::Allreduce
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
   return collective(
-      Call::on(OpType::ALLREDUCE, tensors[0]), carrier_->allreduce(carried, carried_options), cargo, tensors);
+      Call::on(OpType::ALLREDUCE, tensors[0]),
+      [&] { return carrier_->allreduce(carried, carried_options); },
+      cargo,
+      tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d::AllreduceCoalescedOptions& options) {
@@ -249,7 +288,10 @@ WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d:
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
   return collective(
-      {OpType::ALLREDUCE_COALESCED}, carrier_->allreduce_coalesced(carried, carried_options), cargo, tensors);
+      Call::on(OpType::ALLREDUCE_COALESCED, tensors),
+      [&] { return carrier_->allreduce_coalesced(carried, carried_options); },
+      cargo,
+      tensors);
 }
 
 WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOptions& options) {
@@ -259,14 +301,19 @@ WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOption
   carried_options.reduceOp = plan.carried;
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::ReadWrite : Access::Spoil);
-  return collective(Call::on(OpType::REDUCE, tensors[0]), carrier_->reduce(carried, carried_options), cargo, tensors);
+  return collective(
+      Call::on(OpType::REDUCE, tensors[0]), [&] { return carrier_->reduce(carried, carried_options); }, cargo, tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allgather(TensorLists& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
   auto cargo = cargo_for_move();
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
-  return collective({OpType::ALLGATHER}, carrier_->allgather(targets, sources, options), cargo, flatten(outputs));
+  return collective(
+      Call::on(OpType::ALLGATHER, inputs),
+      [&] { return carrier_->allgather(targets, sources, options); },
+      cargo,
+      flatten(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
@@ -283,13 +330,11 @@ WorkPtr ProcessGroupNeuron::gather_whole(at::Tensor& output, at::Tensor& input, 
   // Flat, because Gloo takes outputs that concatenate the inputs, and torch also allows those that stack them.
   auto source = flat(cargo->load(input, Access::Read));
   auto target = flat(cargo->load(output, Access::Write));
-  return c10::make_intrusive<CollectiveWork>(
-      getRank(),
+  return begin(
       Call::on(OpType::_ALLGATHER_BASE, input),
-      carrier_->_allgather_base(target, source, options),
+      [&] { return carrier_->_allgather_base(target, source, options); },
       std::move(cargo),
-      TensorList{output},
-      roll_);
+      {output});
 }
 
 WorkPtr ProcessGroupNeuron::_allgather_base(
@@ -303,7 +348,10 @@ WorkPtr ProcessGroupNeuron::allgather_coalesced(
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
   return collective(
-      {OpType::ALLGATHER_COALESCED}, carrier_->allgather_coalesced(targets, sources, options), cargo, flatten(outputs));
+      Call::on(OpType::ALLGATHER_COALESCED, inputs),
+      [&] { return carrier_->allgather_coalesced(targets, sources, options); },
+      cargo,
+      flatten(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::allgather_into_tensor_coalesced(
@@ -326,14 +374,19 @@ WorkPtr ProcessGroupNeuron::gather(TensorLists& outputs, TensorList& inputs, con
   auto cargo = cargo_for_move();
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
-  return collective({OpType::GATHER}, carrier_->gather(targets, sources, options), cargo, flatten(outputs));
+  return collective(
+      Call::on(OpType::GATHER, inputs),
+      [&] { return carrier_->gather(targets, sources, options); },
+      cargo,
+      flatten(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::scatter(TensorList& outputs, TensorLists& inputs, const c10d::ScatterOptions& options) {
   auto cargo = cargo_for_move();
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
-  return collective({OpType::SCATTER}, carrier_->scatter(targets, sources, options), cargo, outputs);
+  return collective(
+      Call::on(OpType::SCATTER, outputs), [&] { return carrier_->scatter(targets, sources, options); }, cargo, outputs);
 }
 
 // Gloo has no reduce-scatter of its own: it too reduces everywhere and keeps a part. Done here, the work is
@@ -354,8 +407,11 @@ WorkPtr ProcessGroupNeuron::reduce_and_keep(
     outputs.push_back(slice.destination);
   }
   TensorList carried{carried_view(buffer)};
-  const auto call = type == OpType::_REDUCE_SCATTER_BASE ? Call::on(type, parts[0]) : Call{type};
-  return collective(call, carrier_->allreduce(carried, carried_options), std::move(cargo), std::move(outputs));
+  return collective(
+      Call::on(type, parts),
+      [&] { return carrier_->allreduce(carried, carried_options); },
+      std::move(cargo),
+      std::move(outputs));
 }
 
 WorkPtr ProcessGroupNeuron::reduce_scatter(
@@ -429,12 +485,25 @@ WorkPtr ProcessGroupNeuron::alltoall_base(
     std::vector<int64_t>& output_splits,
     std::vector<int64_t>& input_splits,
     const c10d::AllToAllOptions& options) {
+  c10d::checkSplitSizes(input_splits, input, getSize());
+  c10d::checkSplitSizes(output_splits, output, getSize());
+  auto given = elements_by_rank(input, input_splits, getSize());
+  auto taken = elements_by_rank(output, output_splits, getSize());
+  TORCH_CHECK_VALUE(
+      given[getRank()] == taken[getRank()],
+      "all_to_all_single on rank ",
+      getRank(),
+      " gives itself ",
+      given[getRank()],
+      " elements and takes ",
+      taken[getRank()],
+      ".");
   auto cargo = cargo_for_move();
   auto source = cargo->load(input, Access::Read);
   auto target = cargo->load(output, Access::Write);
   return collective(
-      {OpType::ALLTOALL_BASE},
-      carrier_->alltoall_base(target, source, output_splits, input_splits, options),
+      {OpType::ALLTOALL_BASE, -1, input.scalar_type(), std::move(given), std::move(taken)},
+      [&] { return carrier_->alltoall_base(target, source, output_splits, input_splits, options); },
       cargo,
       {output});
 }
@@ -456,13 +525,26 @@ WorkPtr ProcessGroupNeuron::alltoall(TensorList& outputs, TensorList& inputs, co
   auto target = carried_view(cargo->load_flat(outputs, Access::Write));
   auto sent = element_counts(inputs);
   auto received = element_counts(outputs);
+  TORCH_CHECK_VALUE(
+      sent[getRank()] == received[getRank()],
+      "all_to_all on rank ",
+      getRank(),
+      " gives itself ",
+      sent[getRank()],
+      " elements and takes ",
+      received[getRank()],
+      ".");
   return collective(
-      {OpType::ALLTOALL}, carrier_->alltoall_base(target, source, received, sent, options), cargo, outputs);
+      {OpType::ALLTOALL, -1, inputs[0].scalar_type(), sent, received},
+      [&] { return carrier_->alltoall_base(target, source, received, sent, options); },
+      cargo,
+      outputs);
 }
 
 WorkPtr ProcessGroupNeuron::send(TensorList& tensors, int destination, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Read);
+  roll_->enter_send(destination, tag, bytes_of(tensors));
   return point_to_point(
       OpType::SEND, [&] { return carrier_->send(carried, destination, tag); }, cargo, tensors, destination);
 }
@@ -470,18 +552,20 @@ WorkPtr ProcessGroupNeuron::send(TensorList& tensors, int destination, int tag) 
 WorkPtr ProcessGroupNeuron::recv(TensorList& tensors, int source, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Write);
+  roll_->enter_receive(source, tag, bytes_of(tensors));
   return point_to_point(OpType::RECV, [&] { return carrier_->recv(carried, source, tag); }, cargo, tensors, source);
 }
 
 WorkPtr ProcessGroupNeuron::recvAnysource(TensorList& tensors, int tag) {
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, Access::Write);
+  roll_->enter_receive_from_any();
   return point_to_point(
       OpType::RECVANYSOURCE, [&] { return carrier_->recvAnysource(carried, tag); }, cargo, tensors, kAnyRank);
 }
 
 WorkPtr ProcessGroupNeuron::barrier(const c10d::BarrierOptions& options) {
-  return collective({OpType::BARRIER}, carrier_->barrier(options), cargo_for_move(), {});
+  return collective({OpType::BARRIER}, [&] { return carrier_->barrier(options); }, cargo_for_move(), {});
 }
 
 void ProcessGroupNeuron::monitoredBarrier(const c10d::BarrierOptions& options, bool all_ranks) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -115,13 +116,12 @@ class ProcessGroupNeuron final : public c10d::Backend {
   void compare_calls(const Call& call);
   /// What a group that is made of this one, by split() or merge(), is asked to be.
   c10::intrusive_ptr<Options> options_of_part(const c10d::Backend::Options& asked) const;
-  WorkPtr collective(const Call& call, WorkPtr carrier, std::shared_ptr<Cargo> cargo, TensorList outputs);
-  WorkPtr point_to_point(
-      c10d::OpType type,
-      const std::function<WorkPtr()>& start,
-      std::shared_ptr<Cargo> cargo,
-      TensorList outputs,
-      int peer);
+  using Start = c10::function_ref<WorkPtr()>;
+
+  /// Counts `call` and then has the carrier start it.
+  WorkPtr begin(Call call, Start start, std::shared_ptr<Cargo> cargo, TensorList outputs);
+  WorkPtr collective(Call call, Start start, std::shared_ptr<Cargo> cargo, TensorList outputs);
+  WorkPtr point_to_point(c10d::OpType type, Start start, std::shared_ptr<Cargo> cargo, TensorList outputs, int peer);
   WorkPtr issued(WorkPtr work);
   WorkPtr gather_whole(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options);
   /// Reduces `parts` over all ranks, then keeps of the sum what each slice says.

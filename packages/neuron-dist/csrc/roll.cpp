@@ -1,9 +1,9 @@
 #include "roll.h"
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/debug.h>
 
 #include <algorithm>
-#include <cctype>
 #include <sstream>
 
 namespace torch_neuronx::distributed {
@@ -49,55 +49,40 @@ double seconds(std::chrono::steady_clock::duration duration) {
 
 } // namespace
 
-std::string name_of(c10d::OpType type) {
-  switch (type) {
-    case c10d::OpType::ALLREDUCE:
-      return "all_reduce";
-    case c10d::OpType::ALLREDUCE_COALESCED:
-      return "all_reduce_coalesced";
-    case c10d::OpType::ALLGATHER:
-      return "all_gather";
-    case c10d::OpType::_ALLGATHER_BASE:
-      return "all_gather_into_tensor";
-    case c10d::OpType::ALLGATHER_COALESCED:
-      return "all_gather_coalesced";
-    case c10d::OpType::REDUCE_SCATTER:
-      return "reduce_scatter";
-    case c10d::OpType::_REDUCE_SCATTER_BASE:
-      return "reduce_scatter_tensor";
-    case c10d::OpType::REDUCE_SCATTER_TENSOR_COALESCED:
-      return "reduce_scatter_tensor_coalesced";
-    case c10d::OpType::ALLTOALL:
-      return "all_to_all";
-    case c10d::OpType::ALLTOALL_BASE:
-      return "all_to_all_single";
-    default:
-      break;
-  }
-  auto name = c10d::opTypeToString(type);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
-
-Call Call::on(c10d::OpType type, const at::Tensor& tensor) {
-  return {type, tensor.numel(), tensor.scalar_type()};
-}
-
-std::string Call::text() const {
-  auto text = name_of(type);
-  return count < 0 ? text : text + " of " + std::to_string(count) + " " + c10::toString(dtype);
-}
-
 Roll::Roll(
     c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string group, const std::vector<uint64_t>& names)
-    : store_(std::move(store)), rank_(rank), size_(size), group_(std::move(group)), names_(names) {}
+    : store_(std::move(store)),
+      rank_(rank),
+      size_(size),
+      group_(std::move(group)),
+      names_(names),
+      // The parts of a split group may share a store; their first ranks differ. In debug mode all calls are compared,
+      // on every host, before they come here.
+      board_(
+          *store_,
+          "board/" + std::to_string(name_of(0)) + "/",
+          rank,
+          c10d::debug_level() == c10d::DebugLevel::Detail ? 1 : size) {}
 
 Roll::~Roll() {
   stop();
 }
 
 uint64_t Roll::enter(const Call& call) {
+  const auto number = count(call);
+  if (const auto other = board_.post(number, call)) {
+    const auto beginning = failed(number, call);
+    leave(number);
+    raise_out_of_step(beginning, describe_difference(call, other->first, other->second));
+  }
+  return number;
+}
+
+uint64_t Roll::count(const Call& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!out_of_step_.empty()) {
+    refuse(distributed::name_of(call.type));
+  }
   ++entered_;
   latest_.push_back(call);
   if (latest_.size() > kLatest) {
@@ -108,6 +93,73 @@ uint64_t Roll::enter(const Call& call) {
     watcher_ = std::thread([this] { watch(); });
   }
   return entered_;
+}
+
+void Roll::withdraw(uint64_t number) {
+  board_.withdraw(number);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  running_.erase(number);
+  if (number == entered_) {
+    --entered_;
+    latest_.pop_back();
+  }
+}
+
+void Roll::enter_send(int peer, int tag, int64_t bytes) {
+  check_in_step("send");
+  if (const auto room = board_.post_send(peer, tag, bytes)) {
+    raise_out_of_step(
+        c10::str("send of group '", group_, "' failed on rank ", name_of(rank_), ": "),
+        c10::str("it sends ", bytes, " bytes to rank ", name_of(peer), ", which has room for ", *room, "."));
+  }
+}
+
+void Roll::enter_receive(int peer, int tag, int64_t bytes) {
+  check_in_step("recv");
+  if (const auto sent = board_.post_receive(peer, tag, bytes)) {
+    raise_out_of_step(
+        c10::str("recv of group '", group_, "' failed on rank ", name_of(rank_), ": "),
+        c10::str("rank ", name_of(peer), " sends ", *sent, " bytes, and the tensor has room for ", bytes, "."));
+  }
+}
+
+void Roll::enter_receive_from_any() {
+  check_in_step("recv");
+  board_.post_receive_from_any();
+}
+
+void Roll::check_in_step(const char* operation) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!out_of_step_.empty()) {
+    refuse(operation);
+  }
+}
+
+void Roll::refuse(const std::string& operation) const {
+  std::rethrow_exception(backend_error(
+      c10::str(
+          operation,
+          " of group '",
+          group_,
+          "' cannot begin on rank ",
+          name_of(rank_),
+          ": the ranks of the group are out of step, since ",
+          out_of_step_,
+          " Destroy the group on every rank and make it again.")));
+}
+
+void Roll::raise_out_of_step(const std::string& beginning, const std::string& difference) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    out_of_step_ = difference;
+  }
+  try {
+    say_how_far(); // for the ranks that find nobody there
+  } catch (const std::exception& error) {
+    TORCH_WARN_ONCE("The store of process group '", group_, "' does not answer: ", error.what());
+  }
+  std::rethrow_exception(backend_error(
+      beginning + difference + " The transport says: nothing, for the calls were compared before they began."));
 }
 
 void Roll::leave(uint64_t number) {
@@ -160,6 +212,12 @@ bool Roll::has_arrived(int rank, uint64_t number) {
 }
 
 std::string Roll::describe_other_call(uint64_t number, const Call& call) {
+  if (const auto other = board_.compare(number, call)) {
+    const auto difference = describe_difference(call, other->first, other->second);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    out_of_step_ = difference; // the other has not begun
+    return difference;
+  }
   for (int rank = 0; rank < size_; ++rank) {
     std::istringstream note(store_->get_to_str(key_of(rank)));
     std::string line;
@@ -167,20 +225,45 @@ std::string Roll::describe_other_call(uint64_t number, const Call& call) {
     const auto latest = std::stoull(line);
     for (auto at = latest; at >= number && std::getline(note, line); --at) {
       if (at == number && line != call.text()) {
-        return c10::str(
-            "rank ",
-            name_of(rank),
-            " called ",
-            line,
-            " there, and rank ",
-            name_of(rank_),
-            " called ",
-            call.text(),
-            ". All ranks must make the same calls in the same order.");
+        return two_calls(rank, line, call.text());
       }
     }
   }
   return "every rank arrived, and a connection between them broke or stalled.";
+}
+
+std::string Roll::two_calls(int other, const std::string& others, const std::string& own) const {
+  return c10::str(
+      "rank ",
+      name_of(other),
+      " called ",
+      others,
+      " there, and rank ",
+      name_of(rank_),
+      " called ",
+      own,
+      ". All ranks must make the same calls in the same order.");
+}
+
+std::string Roll::describe_difference(const Call& call, int other, const Call& others) const {
+  const auto exchanges = [](const Call& any) { return any.count < 0 && !any.given.empty(); };
+  if (!exchanges(call) || !exchanges(others) || call.type != others.type || call.dtype != others.dtype) {
+    return two_calls(other, others.text(), call.text());
+  }
+  return c10::str(
+      "rank ",
+      name_of(other),
+      " gives it ",
+      others.given[rank_],
+      " elements and takes ",
+      others.taken[rank_],
+      ", and rank ",
+      name_of(rank_),
+      " takes ",
+      call.taken[other],
+      " from it and gives it ",
+      call.given[other],
+      ". What one rank gives another the other must take.");
 }
 
 std::vector<int> Roll::find_missing(uint64_t number) {
@@ -206,15 +289,26 @@ uint64_t Roll::name_of(int rank) const {
   return names_.empty() ? static_cast<uint64_t>(rank) : names_.at(static_cast<size_t>(rank));
 }
 
+std::string Roll::failed(uint64_t number, const Call& call) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto started = running_.find(number);
+  const auto age = started == running_.end() ? Clock::duration::zero() : Clock::now() - started->second;
+  return c10::str(
+      distributed::name_of(call.type),
+      " (number ",
+      number,
+      " of group '",
+      group_,
+      "') failed on rank ",
+      name_of(rank_),
+      " after ",
+      seconds(age),
+      " s: ");
+}
+
 std::exception_ptr Roll::explain(uint64_t number, const Call& call, const std::exception_ptr& cause) {
   std::ostringstream message;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto started = running_.find(number);
-    const auto age = started == running_.end() ? Clock::duration::zero() : Clock::now() - started->second;
-    message << distributed::name_of(call.type) << " (number " << number << " of group '" << group_
-            << "') failed on rank " << name_of(rank_) << " after " << seconds(age) << " s: ";
-  }
+  message << failed(number, call);
   try {
     say_how_far();
     const auto missing = find_missing(number);

@@ -1,9 +1,6 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <chrono>
 #include <condition_variable>
@@ -15,26 +12,15 @@
 #include <thread>
 #include <vector>
 
+#include "board.h"
+#include "call.h"
+
 namespace torch_neuronx::distributed {
-
-/// The name that torch.distributed calls an operation by.
-std::string name_of(c10d::OpType type);
-
-/// What a rank calls.
-struct Call {
-  c10d::OpType type;
-  /// Elements that this rank gives or gets, the same number on every rank; -1 where ranks may differ.
-  int64_t count = -1;
-  at::ScalarType dtype = at::ScalarType::Undefined;
-
-  /// What a call on `tensor` is where every rank gives or gets as much.
-  static Call on(c10d::OpType type, const at::Tensor& tensor);
-  std::string text() const;
-};
 
 /// Which ranks of a group have arrived at its collectives, and with what calls. A rank that waits for long says so in
 /// the group's store, so that an error can name the ranks that are not there, or that called something else.
-/// Collectives that go well leave the store alone.
+/// Collectives that go well leave the store alone. Where a rank of this host is seen to call something else, the
+/// collective fails before it begins, and so does every later one: the ranks are out of step.
 class Roll {
  public:
   /// `names` are the ranks as the program knows them; empty means the group's own numbers.
@@ -42,8 +28,15 @@ class Roll {
       c10::intrusive_ptr<c10d::Store> store, int rank, int size, std::string group, const std::vector<uint64_t>& names);
   ~Roll();
 
-  /// Counts a collective that starts now, and returns its number.
+  /// Counts a collective that is about to start, and returns its number. Raises where another rank calls something
+  /// else there.
   uint64_t enter(const Call& call);
+  /// Counts it no more: it did not start.
+  void withdraw(uint64_t number);
+  /// Counts a send or a receive of `bytes` that is about to start. Raises where the receiver has less room.
+  void enter_send(int peer, int tag, int64_t bytes);
+  void enter_receive(int peer, int tag, int64_t bytes);
+  void enter_receive_from_any();
   /// Forgets a collective that has ended.
   void leave(uint64_t number);
   /// Returns the error for a collective that failed with `cause`: it names the ranks that do not arrive, for which it
@@ -57,11 +50,19 @@ class Roll {
  private:
   using Clock = std::chrono::steady_clock;
 
+  uint64_t count(const Call& call);
   void watch();
   void say_how_far();
   bool has_arrived(int rank, uint64_t number);
   std::vector<int> find_missing(uint64_t number);
   std::string describe_other_call(uint64_t number, const Call& call);
+  std::string two_calls(int other, const std::string& others, const std::string& own) const;
+  std::string describe_difference(const Call& call, int other, const Call& others) const;
+  /// The beginning of every message about a collective.
+  std::string failed(uint64_t number, const Call& call);
+  void check_in_step(const char* operation);
+  [[noreturn]] void refuse(const std::string& operation) const;
+  [[noreturn]] void raise_out_of_step(const std::string& beginning, const std::string& difference);
   uint64_t name_of(int rank) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -69,6 +70,7 @@ class Roll {
   const int size_;
   const std::string group_;
   const std::vector<uint64_t> names_;
+  Board board_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -76,6 +78,7 @@ class Roll {
   std::deque<Call> latest_; // the last of them is number `entered_`
   uint64_t entered_ = 0;
   bool stopped_ = false;
+  std::string out_of_step_; // how the ranks differed; empty while nobody knows that they do
   std::thread watcher_;
 };
 

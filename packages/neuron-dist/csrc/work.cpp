@@ -39,12 +39,13 @@ void mark_completed(c10::ivalue::Future& future, const TensorList& outputs, cons
 
 } // namespace
 
-Completion::Completion(const Call& call, std::shared_ptr<Cargo> cargo, TensorList outputs, std::shared_ptr<Roll> roll)
-    : call_(call),
+Completion::Completion(
+    uint64_t number, Call call, std::shared_ptr<Cargo> cargo, TensorList outputs, std::shared_ptr<Roll> roll)
+    : number_(number),
+      call_(std::move(call)),
       cargo_(std::move(cargo)),
       outputs_(std::move(outputs)),
-      roll_(std::move(roll)),
-      number_(roll_->enter(call)) {}
+      roll_(std::move(roll)) {}
 
 std::exception_ptr Completion::finish(const std::exception_ptr& error) {
   const auto explained = error ? roll_->explain(number_, call_, error) : nullptr;
@@ -113,14 +114,17 @@ FuturePtr Completion::future() {
 
 CollectiveWork::CollectiveWork(
     int rank,
-    const Call& call,
+    uint64_t number,
+    Call call,
     WorkPtr carrier,
     std::shared_ptr<Cargo> cargo,
     TensorList outputs,
     std::shared_ptr<Roll> roll)
     : Work(rank, call.type),
       carrier_(std::move(carrier)),
-      completion_(std::make_shared<Completion>(call, std::move(cargo), std::move(outputs), std::move(roll))) {
+      completion_(
+          std::make_shared<Completion>(
+              number, std::move(call), std::move(cargo), std::move(outputs), std::move(roll))) {
   carrier_->getFuture()->addCallback(
       [completion = completion_](c10::ivalue::Future& carried) {
         completion->complete(carried.hasError() ? carried.exception_ptr() : nullptr);

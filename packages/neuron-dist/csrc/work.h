@@ -20,7 +20,7 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 /// What a collective works on, and how it ended. The carrier's thread writes the latter.
 class Completion {
  public:
-  Completion(const Call& call, std::shared_ptr<Cargo> cargo, TensorList outputs, std::shared_ptr<Roll> roll);
+  Completion(uint64_t number, Call call, std::shared_ptr<Cargo> cargo, TensorList outputs, std::shared_ptr<Roll> roll);
 
   /// Called once, when the carrier is done: unloads the cargo. `error` is the carrier's, or nothing.
   void complete(const std::exception_ptr& error);
@@ -40,11 +40,11 @@ class Completion {
  private:
   std::exception_ptr finish(const std::exception_ptr& error);
 
+  const uint64_t number_;
   const Call call_;
   const std::shared_ptr<Cargo> cargo_;
   const TensorList outputs_;
   const std::shared_ptr<Roll> roll_;
-  const uint64_t number_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -53,12 +53,13 @@ class Completion {
   FuturePtr future_;
 };
 
-/// A collective in flight.
+/// A collective in flight, which the roll counts as `number`.
 class CollectiveWork final : public c10d::Work {
  public:
   CollectiveWork(
       int rank,
-      const Call& call,
+      uint64_t number,
+      Call call,
       WorkPtr carrier,
       std::shared_ptr<Cargo> cargo,
       TensorList outputs,

@@ -11,7 +11,6 @@ from ranks.world import RankError, World
 from torch_neuronx_dist.graphs.replica_groups import partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from conftest import Worlds
@@ -75,6 +74,15 @@ def test_a_rank_that_calls_something_else_is_the_error_of_eager_mode(four: World
     assert broadcasts[0] == broadcasts[1]
 
 
+def test_tensors_of_different_sizes(four: World, tmp_path: Path) -> None:
+    _, _, *answers = four.run(compiled.errors_where_sizes_differ, str(tmp_path))
+    own, other = "all_reduce of 200 Float", "all_reduce of 300 Float"
+    for rank, (errors, mine, others) in enumerate(zip(answers, (own, other), (other, own), strict=True), start=2):
+        assert f"rank {5 - rank} called {others} there, and rank {rank} called {mine}." in errors[0]
+        assert all("are out of step, since" in later for later in errors[1:])
+    assert max(map(len, answers)) == 2
+
+
 def test_the_wrapper_of_debug_mode(tmp_path: Path) -> None:
     with World(2, tmp_path, {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}) as world:
         world.run(compiled.debug_mode, str(tmp_path))
@@ -91,9 +99,8 @@ def test_tensor_parallel(worlds: Worlds, size: int, sequence: bool, tmp_path: Pa
     worlds.of(size).run(compiled.tensor_parallel, sequence, str(tmp_path))
 
 
-@pytest.mark.parametrize("program", [compiled.loss_parallel, compiled.fsdp2], ids=lambda program: program.__name__)
-def test_parallelism(pair: World, program: Callable[[str], None], tmp_path: Path) -> None:
-    pair.run(program, str(tmp_path))
+def test_loss_parallel(pair: World, tmp_path: Path) -> None:
+    pair.run(compiled.loss_parallel, str(tmp_path))
 
 
 def test_ddp_around_a_compiled_module(pair: World, tmp_path: Path) -> None:

@@ -229,27 +229,33 @@ def uneven_parts_break_the_graph(folder: str) -> None:
 
 
 def point_to_point_breaks_the_graph(folder: str) -> None:
-    """Sends and receives run in eager mode, between graphs."""
+    """Sends and receives run in eager mode, between graphs, whether or not Dynamo is to trace them."""
     other = 1 - dist.get_rank()
 
     def one_way(x: Tensor) -> Tensor:
-        buffer = x + 1
+        buffer = (x + 1).detach()
         work = dist.isend(buffer, 1) if other == 1 else dist.irecv(buffer, 0)
         assert work is not None
         work.wait()
-        return buffer * 2
+        return buffer * x
 
     def both_ways(x: Tensor) -> Tensor:
-        given, taken = x + 1, torch.zeros_like(x)
+        given, taken = (x + 1).detach(), torch.zeros_like(x)
         ways = [dist.P2POp(dist.isend, given, other), dist.P2POp(dist.irecv, taken, other)]
         for work in dist.batch_isend_irecv(ways):
             work.wait()
-        return taken * 2
+        return taken * x
 
-    for function, source in ((one_way, 0), (both_ways, other)):
-        x = torch.full((4,), float(dist.get_rank()), device=NEURON)
-        with fresh(folder):
-            assert compiled(function)(x).tolist() == [2.0 * (source + 1)] * 4
+    for traced in (False, True):
+        for function, source in ((one_way, 0), (both_ways, other)):
+            x = torch.full((4,), float(dist.get_rank() + 1), device=NEURON, requires_grad=True)
+            with fresh(folder), torch._dynamo.config.patch(enable_p2p_compilation=traced):
+                result = compiled(function)(x)
+                result.sum().backward()
+            received = source + 2.0
+            assert result.tolist() == [received * (dist.get_rank() + 1)] * 4
+            assert x.grad is not None
+            assert x.grad.tolist() == [received] * 4
 
 
 def irregular_groups(folder: str) -> None:
@@ -306,6 +312,25 @@ def errors_where_a_rank_differs(folder: str) -> list[tuple[str, str]] | None:
             errors = [_error_of(function, x) for function, _ in both]
         elif dist.get_rank() == 2:
             errors = [_error_of(lambda x, group=group: dist.broadcast(x, 1, group), x) for _, group in both]
+    dist.barrier()
+    return errors
+
+
+def errors_where_sizes_differ(folder: str) -> list[str] | None:
+    """What ranks 2 and 3 hear of tensors of different sizes, in a program and after it in eager mode."""
+    group = dist.new_group([2, 3], timeout=timedelta(seconds=2))
+    errors = None
+    if dist.get_rank() in (2, 3):
+        x = torch.ones(dist.get_rank() * 100, device=NEURON)
+        with fresh(folder):
+            run = compiled(lambda x: functional.all_reduce(x, "sum", group).cpu(), fullgraph=True)
+            with pytest.raises(dist.DistBackendError) as caught:
+                run(x)
+        errors = [str(caught.value)]
+        if "were compared" in errors[0]:
+            with pytest.raises(dist.DistBackendError) as caught:
+                dist.all_reduce(x, group=group)
+            errors.append(str(caught.value))
     dist.barrier()
     return errors
 
@@ -462,26 +487,6 @@ def ddp(inside: bool, folder: str) -> int:
         assert one.grad is not None
         torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-4, atol=1e-5)
     return graphs
-
-
-def fsdp2(folder: str) -> None:
-    """FSDP2 with every block compiled: its collectives stay outside the graphs, as PyTorch has it."""
-    from torch.distributed.fsdp import fully_shard
-
-    reference = nn.Sequential(_mlp(), _mlp())
-    model, mesh = copy.deepcopy(reference).to(NEURON), _mesh()
-    batches = _batches()
-    with fresh(folder):
-        for block in model:
-            block.compile(backend="neuron")
-            fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
-        loss = model(batches[dist.get_rank()].to(NEURON)).square().mean()
-        loss.backward()
-    reference(torch.cat(batches)).square().mean().backward()
-    for one, other in zip(model.parameters(), reference.parameters(), strict=True):
-        assert one.grad is not None
-        torch.testing.assert_close(_whole(one.grad), other.grad, rtol=1e-4, atol=1e-5)
 
 
 class Gathered(nn.Module):

@@ -1,0 +1,201 @@
+#include "board.h"
+
+#include <c10/util/Exception.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+namespace torch_neuronx::distributed {
+namespace {
+
+constexpr int64_t kSend = 1;
+constexpr int64_t kReceive = 2;
+/// Words of a transfer: number, kind, peer, tag, number among its like, bytes.
+constexpr size_t kTransferWords = 6;
+/// Words of a call before those of an exchange: number, operation, dtype, count.
+constexpr size_t kCallWords = 4;
+
+/// What processes have in common that can open each other's descriptors by their process ids.
+std::string this_host() {
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  std::array<char, 64> space{};
+  const auto length = readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
+  return boot + (length > 0 ? std::string(space.data(), static_cast<size_t>(length)) : std::string());
+}
+
+/// A reader takes what is between two equal numbers, so that nothing of what follows may be seen before this zero.
+void begin(std::atomic<int64_t>* slot) {
+  slot[0].store(0);
+  std::atomic_thread_fence(std::memory_order_release);
+}
+
+} // namespace
+
+Board::Board(c10d::Store& store, const std::string& key, int rank, int size) : rank_(rank), size_(size) {
+  if (size < 2) {
+    return;
+  }
+  const auto place = key + this_host();
+  const auto bytes = static_cast<size_t>(size_) * words_of_rank() * sizeof(Word);
+  if (store.add(place + "/first", 1) == 1) {
+    descriptor_ = memfd_create("neuron-board", MFD_CLOEXEC);
+    if (descriptor_ >= 0 && ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
+      close(descriptor_);
+      descriptor_ = -1;
+    }
+    // Others open it while this process holds it; the memory is gone with the last process that has it.
+    store.set(place, c10::str("/proc/", getpid(), "/fd/", descriptor_));
+  } else {
+    descriptor_ = open(store.get_to_str(place).c_str(), O_RDWR | O_CLOEXEC);
+  }
+  if (descriptor_ < 0) {
+    return;
+  }
+  auto* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (memory != MAP_FAILED) {
+    words_ = static_cast<Word*>(memory); // zeros, which no rank posts as a number
+  }
+}
+
+Board::~Board() {
+  if (words_ != nullptr) {
+    munmap(words_, static_cast<size_t>(size_) * words_of_rank() * sizeof(Word));
+  }
+  if (descriptor_ >= 0) {
+    close(descriptor_);
+  }
+}
+
+size_t Board::words_of_rank() const {
+  return 1 + kKept * (kCallWords + 2 * static_cast<size_t>(size_)) + kKept * kTransferWords;
+}
+
+Board::Word* Board::takes_from_any(int rank) const {
+  return words_ + static_cast<size_t>(rank) * words_of_rank();
+}
+
+Board::Word* Board::call_slot(int rank, uint64_t number) const {
+  return takes_from_any(rank) + 1 + (number % kKept) * (kCallWords + 2 * static_cast<size_t>(size_));
+}
+
+Board::Word* Board::transfer_slot(int rank, uint64_t number) const {
+  return call_slot(rank, 0) + kKept * (kCallWords + 2 * static_cast<size_t>(size_)) + (number % kKept) * kTransferWords;
+}
+
+std::optional<std::pair<int, Call>> Board::post(uint64_t number, const Call& call) {
+  if (words_ == nullptr) {
+    return std::nullopt;
+  }
+  auto* slot = call_slot(rank_, number);
+  begin(slot);
+  slot[1].store(static_cast<int64_t>(call.type), std::memory_order_relaxed);
+  slot[2].store(static_cast<int64_t>(call.dtype), std::memory_order_relaxed);
+  slot[3].store(call.count, std::memory_order_relaxed);
+  if (!call.given.empty()) {
+    for (int rank = 0; rank < size_; ++rank) {
+      slot[kCallWords + rank].store(call.given[rank], std::memory_order_relaxed);
+      slot[kCallWords + size_ + rank].store(call.taken[rank], std::memory_order_relaxed);
+    }
+  }
+  slot[0].store(static_cast<int64_t>(number));
+  return compare(number, call);
+}
+
+std::optional<std::pair<int, Call>> Board::compare(uint64_t number, const Call& call) const {
+  if (words_ == nullptr) {
+    return std::nullopt;
+  }
+  const bool exchange = !call.given.empty();
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) {
+      continue;
+    }
+    auto other = find_call(rank, number);
+    if (!other) {
+      continue;
+    }
+    const bool differs = other->type != call.type || other->dtype != call.dtype || other->count != call.count ||
+        (exchange && (other->given[rank_] != call.taken[rank] || other->taken[rank_] != call.given[rank]));
+    if (differs) {
+      return std::make_pair(rank, std::move(*other));
+    }
+  }
+  return std::nullopt;
+}
+
+void Board::withdraw(uint64_t number) {
+  if (words_ != nullptr) {
+    call_slot(rank_, number)[0].store(0);
+  }
+}
+
+std::optional<Call> Board::find_call(int rank, uint64_t number) const {
+  const auto* slot = call_slot(rank, number);
+  if (slot[0].load() != static_cast<int64_t>(number)) {
+    return std::nullopt;
+  }
+  Call call{static_cast<c10d::OpType>(slot[1].load()), slot[3].load(), static_cast<at::ScalarType>(slot[2].load())};
+  if (call.type == c10d::OpType::ALLTOALL || call.type == c10d::OpType::ALLTOALL_BASE) {
+    for (int other = 0; other < size_; ++other) {
+      call.given.push_back(slot[kCallWords + other].load());
+      call.taken.push_back(slot[kCallWords + size_ + other].load());
+    }
+  }
+  return slot[0].load() == static_cast<int64_t>(number) ? std::make_optional(std::move(call)) : std::nullopt;
+}
+
+std::optional<int64_t> Board::post_send(int peer, int tag, int64_t bytes) {
+  const auto room = post_transfer(kSend, peer, tag, bytes);
+  return room && *room < bytes ? room : std::nullopt;
+}
+
+std::optional<int64_t> Board::post_receive(int peer, int tag, int64_t bytes) {
+  const auto sent = post_transfer(kReceive, peer, tag, bytes);
+  return sent && *sent > bytes ? sent : std::nullopt;
+}
+
+void Board::post_receive_from_any() {
+  if (words_ != nullptr) {
+    takes_from_any(rank_)->store(1);
+  }
+}
+
+std::optional<int64_t> Board::post_transfer(int64_t kind, int peer, int tag, int64_t bytes) {
+  if (words_ == nullptr || peer < 0 || peer >= size_) {
+    return std::nullopt;
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto number = ++numbers_[{kind, peer, tag}];
+  auto* slot = transfer_slot(rank_, transfers_++);
+  begin(slot);
+  slot[1].store(kind, std::memory_order_relaxed);
+  slot[2].store(peer, std::memory_order_relaxed);
+  slot[3].store(tag, std::memory_order_relaxed);
+  slot[4].store(number, std::memory_order_relaxed);
+  slot[5].store(bytes, std::memory_order_relaxed);
+  slot[0].store(static_cast<int64_t>(transfers_));
+  if (takes_from_any(kind == kSend ? peer : rank_)->load() != 0) {
+    return std::nullopt;
+  }
+  return find_transfer(peer, kind == kSend ? kReceive : kSend, rank_, tag, number);
+}
+
+std::optional<int64_t> Board::find_transfer(int rank, int64_t kind, int peer, int tag, int64_t number) const {
+  for (uint64_t at = 0; at < kKept; ++at) {
+    const auto* slot = transfer_slot(rank, at);
+    const auto before = slot[0].load();
+    const bool found = before != 0 && slot[1].load() == kind && slot[2].load() == peer && slot[3].load() == tag &&
+        slot[4].load() == number;
+    const auto bytes = slot[5].load();
+    if (found && slot[0].load() == before) {
+      return bytes;
+    }
+  }
+  return std::nullopt;
+}
+
+} // namespace torch_neuronx::distributed

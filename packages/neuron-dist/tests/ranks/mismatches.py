@@ -1,0 +1,111 @@
+"""Calls in which two ranks do not agree, each in a group of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+Call = Callable[[Any, int], object]
+"""Makes this rank's call in a group of two; the other rank gives another number."""
+
+
+def _ones(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(count, device="neuron", dtype=dtype)
+
+
+def _size(rank: int) -> int:
+    return 4 + 1000 * rank
+
+
+def _coalesced(group: Any, rank: int) -> None:
+    with dist.distributed_c10d._coalescing_manager(group):
+        for _ in range(2):
+            dist.all_reduce(_ones(_size(rank)), group=group)
+
+
+def _parts(rank: int, root: int) -> list[torch.Tensor] | None:
+    return [_ones(_size(root)) for _ in range(2)] if rank == root else None
+
+
+def _uneven(group: Any, rank: int) -> None:
+    given, taken = ([1, 2], [1, 1]) if rank == 0 else ([1000, 1], [2, 1])
+    dist.all_to_all_single(_ones(sum(taken)), _ones(sum(given)), taken, given, group=group)
+
+
+def _send(group: Any, rank: int) -> None:
+    """The receiver has room for less."""
+    if rank == 1:
+        dist.send(_ones(1000), group_dst=0, group=group, tag=3)
+    else:
+        dist.recv(_ones(4), group_src=1, group=group, tag=3)
+
+
+def _another(group: Any, rank: int) -> None:
+    if rank == 0:
+        dist.all_reduce(_ones(4), group=group)
+    else:
+        dist.broadcast(_ones(4), group_src=0, group=group)
+
+
+CALLS: dict[str, Call] = {
+    "all_reduce": lambda group, rank: dist.all_reduce(_ones(_size(rank)), group=group),
+    "all_reduce_dtype": lambda group, rank: dist.all_reduce(_ones(4, (torch.float32, torch.int32)[rank]), group=group),
+    "all_reduce_coalesced": _coalesced,
+    "broadcast": lambda group, rank: dist.broadcast(_ones(_size(rank)), group_src=1, group=group),
+    "reduce": lambda group, rank: dist.reduce(_ones(_size(rank)), group_dst=0, group=group),
+    "all_gather": lambda group, rank: dist.all_gather(
+        [_ones(_size(rank)) for _ in range(2)], _ones(_size(rank)), group=group
+    ),
+    "all_gather_single": lambda group, rank: dist.all_gather_single(
+        _ones(2 * _size(rank)), _ones(_size(rank)), group=group
+    ),
+    "gather": lambda group, rank: dist.gather(_ones(_size(rank)), _parts(rank, 0), group_dst=0, group=group),
+    "scatter": lambda group, rank: dist.scatter(_ones(_size(rank)), _parts(rank, 1), group_src=1, group=group),
+    "reduce_scatter": lambda group, rank: dist.reduce_scatter(
+        _ones(_size(rank)), [_ones(_size(rank)) for _ in range(2)], group=group
+    ),
+    "all_to_all_single": lambda group, rank: dist.all_to_all_single(
+        _ones(2 * _size(rank)), _ones(2 * _size(rank)), group=group
+    ),
+    "all_to_all": lambda group, rank: dist.all_to_all(
+        [_ones(_size(rank)) for _ in range(2)], [_ones(_size(rank)) for _ in range(2)], group=group
+    ),
+    "uneven all_to_all_single": _uneven,
+    "send": _send,
+    "another call": _another,
+}
+
+
+def errors_of(name: str) -> tuple[str | None, str | None]:
+    """Make a call on which the ranks do not agree; returns its error and that of the next call, if there are."""
+    group = dist.new_group(timeout=timedelta(seconds=60))
+    errors: list[str | None] = []
+    for call in (CALLS[name], lambda group, rank: dist.all_reduce(_ones(4), group=group)):
+        if errors and "were compared" not in str(errors[-1]):
+            break  # this rank came first
+        try:
+            call(group, dist.get_rank())
+            errors.append(None)
+        except dist.DistBackendError as error:
+            errors.append(str(error))
+    if errors[0] is None:
+        dist.barrier()
+    dist.destroy_process_group(group)
+    del group  # with the last reference the connections close, and the other's wait ends
+    if errors[0] is not None:
+        dist.barrier()
+    return errors[0], errors[-1] if len(errors) > 1 else None
+
+
+def what_one_rank_gives_itself() -> None:
+    """Is compared without the others."""
+    rank = dist.get_rank()
+    given, taken = [1, 1], [1, 1]
+    given[rank] = 2
+    with pytest.raises(ValueError, match="gives itself 2 elements and takes 1"):
+        dist.all_to_all_single(_ones(2), _ones(3), taken, given)

@@ -1,0 +1,28 @@
+"""Ranks that do not agree on a call: an error on the rank that comes later, and no process dies."""
+
+import pytest
+from ranks import mismatches
+from ranks.world import World
+
+
+@pytest.mark.parametrize("name", mismatches.CALLS)
+def test_a_difference_is_an_error_before_anything_is_sent(pair: World, name: str) -> None:
+    answers = pair.run(mismatches.errors_of, name)
+    errors = [error for error, _ in answers if error is not None]
+    assert any("The transport says: nothing, for the calls were compared" in error for error in errors)
+    for error in errors:
+        assert "of group" in error
+        assert "failed on rank" in error
+    if name not in ("send", "uneven all_to_all_single", "all_to_all", "all_to_all_single"):
+        assert all("there, and rank" in error and "All ranks must make the same calls" in error for error in errors)
+    for (error, later), others in zip(answers, reversed(answers), strict=True):
+        if error is not None and "were compared" in error:
+            assert later is not None
+            assert "are out of step, since" in later
+        else:
+            assert others[0] is not None
+            assert "were compared" in others[0]
+
+
+def test_what_a_rank_gives_itself(pair: World) -> None:
+    pair.run(mismatches.what_one_rank_gives_itself)
