@@ -245,7 +245,12 @@ def _why_not_node(node: fx.Node | None) -> str | None:
         reasons = [foreign(overload) for overload in overloads]
         if reasons and None not in reasons:
             return reasons[0]
-    return learned.reason_for(_describe_call(node)) if learned.anything() else None
+    if not learned.anything():
+        return None
+    # Inside the autograd kernel of somebody's operator gradients are off, and were not when its call was learned.
+    own = isinstance(node.target, (OpOverload, OpOverloadPacket))
+    told = learned.reason_for(_describe_call(node))
+    return told or (learned.reason_for(_describe_call(node, takes_gradients=True)) if own else None)
 
 
 def _break(translator: Translator, name: str, op: Any, reason: str) -> None:
@@ -276,27 +281,29 @@ def spelling(node: fx.Node) -> str:
     return str(name).replace("torch._C._nn.", "torch.nn.functional.").replace("torch._VariableFunctions.", "torch.")
 
 
-def _describe_call(node: fx.Node) -> str:
+def _describe_call(node: fx.Node, takes_gradients: bool | None = None) -> str:
     """Return a text that equal calls share: operator, dtypes, shapes, other arguments, whether a gradient is taken."""
-    arguments = [_describe(argument) for argument in node.args]
-    arguments += [f"{name}={_describe(argument)}" for name, argument in sorted(node.kwargs.items())]
+    takes = torch.is_grad_enabled() if takes_gradients is None else takes_gradients
+    arguments = [_describe(argument, takes) for argument in node.args]
+    arguments += [f"{name}={_describe(argument, takes)}" for name, argument in sorted(node.kwargs.items())]
     return f"{spelling(node)}({', '.join(arguments)})"
 
 
-def _describe(argument: Any) -> str:
+def _describe(argument: Any, takes_gradients: bool) -> str:
     match argument:
         case fx.Node():
-            return _describe(argument.meta.get("example_value", argument.meta.get("val")))
+            return _describe(argument.meta.get("example_value", argument.meta.get("val")), takes_gradients)
         case torch.Tensor():
             dtype = str(argument.dtype).removeprefix("torch.")
-            gradient = " with gradient" if argument.requires_grad and torch.is_grad_enabled() else ""
+            gradient = " with gradient" if argument.requires_grad and takes_gradients else ""
             return f"{dtype}{[int(extent) for extent in argument.shape]}{gradient}"
         case torch.SymInt():
             return str(int(argument))
         case torch.SymFloat():
             return str(float(argument))
         case list() | tuple():
-            return f"[{', '.join(map(_describe, argument))}]"
+            return f"[{', '.join(_describe(item, takes_gradients) for item in argument)}]"
         case slice():
-            return f"{_describe(argument.start)}:{_describe(argument.stop)}:{_describe(argument.step)}"
+            parts = (argument.start, argument.stop, argument.step)
+            return ":".join(_describe(part, takes_gradients) for part in parts)
     return repr(argument)

@@ -16,6 +16,8 @@ from torch_neuronx_compile.support.table import Support, changed_by_plugins, dis
 NO_LOWERING = "it has no lowering"
 DEPENDS_ON_VALUES = "the shape of its result depends on the values of its inputs, and a NEFF has static shapes"
 _NUMBER = "its result is a number on the host, which the device has yet to compute"
+_POINT_TO_POINT = frozenset(f"_c10d_functional::{name}" for name in ("isend", "irecv", "batch_p2p_ops"))
+"""Refused before they are traced: PyTorch drops sends, whose results nobody reads, from the graphs that it makes."""
 _TORCHS_OWN = ("aten", "prims", "prim", ops.NAMESPACE)
 
 
@@ -94,8 +96,10 @@ def _takes_gradient(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 def foreign(op: OpOverload) -> str | None:
     """Answer for operators that are not PyTorch's: what no plugin lowers or decomposes has no lowering."""
-    if op.namespace in _TORCHS_OWN or op.namespace.startswith("_") or dispatcher_name(op) in changed_by_plugins():
+    if dispatcher_name(op) in changed_by_plugins():
         return None
+    if op.namespace in _TORCHS_OWN or op.namespace.startswith("_"):
+        return NO_LOWERING if dispatcher_name(op) in _POINT_TO_POINT else None
     return NO_LOWERING
 
 
