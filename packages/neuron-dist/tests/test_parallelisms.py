@@ -1,5 +1,7 @@
 """PyTorch's parallelisms: twenty steps on the device equal twenty steps of the same program on the CPU with Gloo."""
 
+from pathlib import Path
+
 import pytest
 from ranks import parallelisms
 from ranks.parallelisms import Program
@@ -20,6 +22,7 @@ HALF = (2e-2, 2e-3)
         (parallelisms.ddp_unused_parameters, FLOAT32),
         (parallelisms.ddp_fp16_hook, HALF),
         (parallelisms.ddp_power_sgd_hook, FLOAT32),
+        (parallelisms.ddp_join, FLOAT32),
         (parallelisms.zero_optimizer, FLOAT32),
         (parallelisms.fsdp1, FLOAT32),
         (parallelisms.fsdp2, FLOAT32),
@@ -29,15 +32,39 @@ HALF = (2e-2, 2e-3)
         (parallelisms.pipeline_gpipe, FLOAT32),
         (parallelisms.pipeline_1f1b, FLOAT32),
         (parallelisms.pipeline_interleaved, FLOAT32),
+        (parallelisms.pipeline_breadth_first, FLOAT32),
+        (parallelisms.pipeline_zero_bubble, FLOAT32),
         (parallelisms.tensor_parallel, FLOAT32),
         (parallelisms.expert_parallel, FLOAT32),
         (parallelisms.context_parallel, FLOAT32),
         (parallelisms.context_parallel_ring, FLOAT32),
+        (parallelisms.context_parallel_ring_whole, FLOAT32),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_equals_the_cpu(four: World, program: Program, tolerance: tuple[float, float]) -> None:
     four.run(parallelisms.compare_devices, program, *tolerance)
+
+
+@pytest.mark.parametrize(
+    ("program", "tolerance"),
+    [
+        (parallelisms.ddp_views, FLOAT32),
+        (parallelisms.ddp_static_graph, FLOAT32),
+        (parallelisms.ddp_fp16_hook, HALF),
+        (parallelisms.zero_optimizer, FLOAT32),
+        (parallelisms.fsdp2, FLOAT32),
+        (parallelisms.fsdp2_mixed_precision, HALF),
+        (parallelisms.fsdp2_offload, FLOAT32),
+        (parallelisms.pipeline_1f1b, FLOAT32),
+        (parallelisms.tensor_parallel, FLOAT32),
+        (parallelisms.expert_parallel, FLOAT32),
+        (parallelisms.context_parallel, FLOAT32),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_compiled_equals_the_cpu(four: World, program: Program, tolerance: tuple[float, float], tmp_path: Path) -> None:
+    four.run(parallelisms.compare_devices, program, *tolerance, str(tmp_path))
 
 
 def test_context_parallel_says_what_it_cannot_do(pair: World) -> None:

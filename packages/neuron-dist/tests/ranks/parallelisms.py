@@ -16,13 +16,34 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 
+from ranks.compiled import compiled, fresh
+from torch_neuronx_compile import metrics
+
 STEPS = 20
 Program = Callable[[str], list[torch.Tensor]]
 
 
-def compare_devices(program: Program, rtol: float, atol: float) -> None:
-    """Run a program on the CPU with Gloo and on the device, and compare what it computed."""
-    expected, found = program("cpu"), program("neuron")
+class _Mode:
+    compiles = False
+    """Whether programs compile their models for the device."""
+
+
+def compare_devices(program: Program, rtol: float, atol: float, folder: str | None = None) -> None:
+    """Run a program on the CPU with Gloo and on the device, and compare what it computed.
+
+    With a ``folder`` for caches, models are compiled on the device.
+    """
+    expected = program("cpu")
+    if folder is None:
+        found = program("neuron")
+    else:
+        with fresh(folder):
+            _Mode.compiles = True
+            try:
+                found = program("neuron")
+            finally:
+                _Mode.compiles = False
+            assert metrics.get_dynamo_metrics()
     assert len(expected) == len(found) > STEPS
     for number, (cpu, device) in enumerate(zip(expected, found, strict=True)):
         torch.testing.assert_close(device, cpu, rtol=rtol, atol=atol, msg=lambda text, n=number: f"tensor {n}: {text}")
@@ -32,14 +53,38 @@ def where(device: str) -> torch.device:
     return torch.device("neuron", 0) if device == "neuron" else torch.device("cpu")
 
 
+def running(model: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """What is called in the place of a model, or of a function."""
+    if not _Mode.compiles or device == "cpu":
+        return model
+    run: Callable[..., Any] = compiled(model)
+    return run
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach()
     return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).cpu().clone()
 
 
-def make_model() -> nn.Sequential:
+class Layers(nn.Sequential):
+    """Layers in a row. Dynamo leaves modules of PyTorch's own as they are, this one it compiles."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+class Dense(nn.Linear):
+    """The same for a layer."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x)
+
+
+def make_model() -> Layers:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 4))
+    return Layers(Dense(8, 16), nn.GELU(), Dense(16, 16), nn.GELU(), Dense(16, 4))
 
 
 def batch(step: int, *, same_everywhere: bool = False) -> torch.Tensor:
@@ -57,6 +102,7 @@ def fit(
 ) -> list[torch.Tensor]:
     """Train and return losses and parameters."""
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    run = running(model, device)
     losses = []
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -64,7 +110,7 @@ def fit(
             assert isinstance(model, DDP)
             with model.no_sync():
                 model(batch(step + 1000).to(device)).square().mean().backward()
-        loss = model(batch(step, same_everywhere=same_everywhere).to(device)).square().mean()
+        loss = run(batch(step, same_everywhere=same_everywhere).to(device)).square().mean()
         loss.backward()
         optimizer.step()
         losses.append(local(loss))
@@ -141,6 +187,21 @@ def ddp_power_sgd_hook(device: str) -> list[torch.Tensor]:
     return fit(model, device)
 
 
+def ddp_join(device: str) -> list[torch.Tensor]:
+    """Ranks with more batches than others; those that are done take part in what the others reduce."""
+    model = DDP(make_model().to(device))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    with model.join():
+        for step in range(STEPS + 2 * dist.get_rank()):
+            optimizer.zero_grad()
+            loss = model(batch(step).to(device)).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(local(loss))
+    return losses + [local(parameter) for parameter in model.parameters()]
+
+
 def zero_optimizer(device: str) -> list[torch.Tensor]:
     """The optimizer's state spread over the ranks."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -156,7 +217,7 @@ def fsdp1(device: str) -> list[torch.Tensor]:
 
     model = FSDP(
         make_model().to(device),
-        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        auto_wrap_policy=ModuleWrapPolicy({Dense}),
         device_id=where(device),
         use_orig_params=True,
     )
@@ -170,6 +231,8 @@ def _fsdp2(device: str, model: nn.Module | None = None, **options: Any) -> nn.Mo
     model = (model or make_model()).to(device)
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
+            if _Mode.compiles and device == "neuron":
+                layer.compile(backend="neuron")  # FSDP's own collectives stay outside of graphs
             fully_shard(layer, mesh=mesh, **options)
     return fully_shard(model, mesh=mesh, **options)
 
@@ -217,8 +280,11 @@ def _pipeline(device: str, schedule: Any, stages_per_rank: int) -> list[torch.Te
     blocks = nn.ModuleList()
     for number in range(rank, count, size):
         torch.manual_seed(number)
-        blocks.append(nn.Sequential(nn.Linear(8, 8), nn.Tanh()))
+        blocks.append(Layers(nn.Linear(8, 8), nn.Tanh()))
     blocks.to(device)
+    if _Mode.compiles and device == "neuron":
+        for block in blocks:
+            block.compile(backend="neuron")
     stages = [PipelineStage(block, rank + i * size, count, where(device)) for i, block in enumerate(blocks)]
     runner = schedule(stages if stages_per_rank > 1 else stages[0], MICROBATCHES, loss_fn=nn.functional.mse_loss)
     optimizer = torch.optim.SGD(blocks.parameters(), lr=0.5, momentum=0.9)
@@ -251,6 +317,19 @@ def pipeline_interleaved(device: str) -> list[torch.Tensor]:
     from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
     return _pipeline(device, ScheduleInterleaved1F1B, 2)
+
+
+def pipeline_breadth_first(device: str) -> list[torch.Tensor]:
+    from torch.distributed.pipelining.schedules import ScheduleLoopedBFS
+
+    return _pipeline(device, ScheduleLoopedBFS, 2)
+
+
+def pipeline_zero_bubble(device: str) -> list[torch.Tensor]:
+    """Gradients of inputs and of weights apart."""
+    from torch.distributed.pipelining import ScheduleInterleavedZeroBubble
+
+    return _pipeline(device, ScheduleInterleavedZeroBubble, 2)
 
 
 # Tensor, sequence, expert, context parallel ---------------------------------------------------------------------------
@@ -290,6 +369,7 @@ def tensor_parallel(device: str) -> list[torch.Tensor]:
     }
     model = parallelize_module(Block().to(device), mesh, plan)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    run = running(model, device)
     losses = []
     for step in range(STEPS):
         generator = torch.Generator().manual_seed(step)
@@ -297,7 +377,7 @@ def tensor_parallel(device: str) -> list[torch.Tensor]:
         target = torch.randint(0, 12, (16,), generator=generator).to(device)
         optimizer.zero_grad()
         with loss_parallel():
-            loss = nn.functional.cross_entropy(model(x).flatten(0, 1), target)
+            loss = nn.functional.cross_entropy(run(x).flatten(0, 1), target)
             loss.backward()
         optimizer.step()
         losses.append(local(loss.full_tensor() if isinstance(loss, DTensor) else loss))
@@ -313,21 +393,27 @@ def expert_parallel(device: str) -> list[torch.Tensor]:
     router = nn.Linear(8, size).to(device)
     torch.manual_seed(rank)
     expert = nn.Linear(8, 8).to(device)
-    parameters = [*router.parameters(), *expert.parameters()]
-    optimizer = torch.optim.SGD(parameters, lr=0.05)
     group = dist.group.WORLD
+    parameters = [*router.parameters(), *expert.parameters()]
+
+    def step_of(tokens: torch.Tensor, chosen: torch.Tensor, received: list[int], sent: list[int]) -> torch.Tensor:
+        scores = router(tokens).softmax(-1)
+        weights = scores.gather(1, chosen[:, None])
+        there = functional.all_to_all_single_autograd(tokens, received, sent, group)
+        back = functional.all_to_all_single_autograd(expert(there).tanh(), sent, received, group)
+        mean: torch.Tensor = (back * weights).square().mean()
+        return mean
+
+    run = running(step_of, device)
+    optimizer = torch.optim.SGD(parameters, lr=0.05)
     losses = []
     for step in range(STEPS):
         tokens = batch(step).to(device)
-        scores = router(tokens).softmax(-1)
         chosen = (torch.arange(len(tokens)) * (step + rank + 1) % size).sort().values  # the experts of the tokens
-        weights = scores[torch.arange(len(tokens)), chosen.to(device)]
         sent = chosen.bincount(minlength=size)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent)
-        there = functional.all_to_all_single_autograd(tokens, received.tolist(), sent.tolist(), group)
-        back = functional.all_to_all_single_autograd(expert(there).tanh(), sent.tolist(), received.tolist(), group)
-        loss = (back * weights[:, None]).square().mean()
+        loss = run(tokens, chosen.to(device), received.tolist(), sent.tolist())
         optimizer.zero_grad()
         loss.backward()
         for parameter in router.parameters():
@@ -349,14 +435,20 @@ def context_parallel(device: str) -> list[torch.Tensor]:
     own, length = 8, 8 * size
     positions = torch.arange(length, device=device)
     seen = positions[rank * own : (rank + 1) * own, None] >= positions
+
+    def part_of(x: torch.Tensor) -> torch.Tensor:
+        q, k, v = projection(x).chunk(3, -1)
+        keys, values = (functional.all_gather_single_autograd(part.contiguous(), 0, group) for part in (k, v))
+        heads = [part.unflatten(-1, (2, 4)).transpose(0, 1)[None] for part in (q, keys, values)]
+        total: torch.Tensor = nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen).square().sum()
+        return total / length
+
+    run = running(part_of, device)
     losses = []
     for step in range(STEPS):
         x = torch.randn(length, 8, generator=torch.Generator().manual_seed(step))
         optimizer.zero_grad()
-        q, k, v = projection(x[rank * own : (rank + 1) * own].to(device)).chunk(3, -1)
-        keys, values = (functional.all_gather_single_autograd(part.contiguous(), 0, group) for part in (k, v))
-        heads = [part.unflatten(-1, (2, 4)).transpose(0, 1)[None] for part in (q, keys, values)]
-        loss = nn.functional.scaled_dot_product_attention(*heads, attn_mask=seen).square().sum() / length
+        loss = run(x[rank * own : (rank + 1) * own].to(device))
         loss.backward()
         for parameter in projection.parameters():
             dist.all_reduce(parameter.grad)
@@ -367,6 +459,15 @@ def context_parallel(device: str) -> list[torch.Tensor]:
 
 def context_parallel_ring(device: str) -> list[torch.Tensor]:
     """The same by rings of keys and values; on the CPU, where PyTorch has none, every rank has the whole sequence."""
+    return _ring(device, causal=True)
+
+
+def context_parallel_ring_whole(device: str) -> list[torch.Tensor]:
+    """Rings where every position sees the whole sequence."""
+    return _ring(device, causal=False)
+
+
+def _ring(device: str, *, causal: bool) -> list[torch.Tensor]:
     from torch_neuronx_dist.attention import context_parallel
 
     size = dist.get_world_size()
@@ -381,7 +482,7 @@ def context_parallel_ring(device: str) -> list[torch.Tensor]:
         optimizer.zero_grad()
         with context_parallel(mesh, buffers=[x], buffer_seq_dims=[1]) if device == "neuron" else nullcontext():
             q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in projection(x).chunk(3, -1))
-            loss = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).square().sum() / length
+            loss = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).square().sum() / length
             loss.backward()
         if device == "neuron":
             for tensor in (loss.detach(), *(parameter.grad for parameter in projection.parameters())):
@@ -431,7 +532,7 @@ def load_checkpoint(folder: str) -> list[torch.Tensor]:
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-    model = _fsdp2("neuron", nn.Sequential(*make_model()))
+    model = _fsdp2("neuron", Layers(*make_model()))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()

@@ -7,7 +7,7 @@ on tensors that are not plain stays one operator only where that is asked for, a
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def context_parallel(
 
     Arguments are those of PyTorch's, and so is the order in which a rank holds its part: PyTorch deals out the head and
     the tail of the sequence, so that causal attention takes all ranks as long. ``scaled_dot_product_attention`` on four
-    dimensions takes ``is_causal=True``, no mask and no dropout; with these it raises.
+    dimensions may be causal or see the whole sequence; with a mask or dropout it raises.
     """
     _register()
     cut = _compat.context_parallel(
@@ -62,14 +62,16 @@ def _forward(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tu
     bias, dropout, causal = (*given, *(None, 0.0, False)[len(given) :])[:3]
     if bias is not None or dropout:
         raise NotImplementedError(
-            "Attention over a sequence that is cut over ranks has a mask or dropout. Use is_causal=True without them."
+            "Attention over a sequence that is cut over ranks has a mask or dropout. Use is_causal=True or False "
+            "without them."
         )
-    output, logsumexp = _compat.ring_attention(
-        query.device_mesh.get_group(),
-        _SEQUENCE,
-        _aten._scaled_dot_product_flash_attention_for_cpu,
-        **_shared(query, key, value, causal, options),
-    )
+    with _order(causal):
+        output, logsumexp = _compat.ring_attention(
+            query.device_mesh.get_group(),
+            _SEQUENCE,
+            _aten._scaled_dot_product_flash_attention_for_cpu,
+            **_shared(query, key, value, causal, options),
+        )
     # What the kernels of other devices return beside these is for their gradients.
     return _whole(output, query), _whole(logsumexp, query), None, None, 0, 0, None, None, None
 
@@ -77,17 +79,23 @@ def _forward(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tu
 def _backward(op: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """Handle the gradient of attention on DTensors."""
     gradient, query, key, value, _, _, output, logsumexp, _, _, _, _, _, causal, *_ = arguments
-    gradients = _compat.ring_attention_backward(
-        query.device_mesh.get_group(),
-        _SEQUENCE,
-        _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-        grad_out=_local(gradient).contiguous(),
-        grad_out_name="grad_out",
-        out=_local(output),
-        logsumexp=_local(logsumexp),
-        **_shared(query, key, value, causal, options),
-    )
+    with _order(causal):
+        gradients = _compat.ring_attention_backward(
+            query.device_mesh.get_group(),
+            _SEQUENCE,
+            _aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
+            grad_out=_local(gradient).contiguous(),
+            grad_out_name="grad_out",
+            out=_local(output),
+            logsumexp=_local(logsumexp),
+            **_shared(query, key, value, causal, options),
+        )
     return (*(_whole(part, query) for part in gradients), None)
+
+
+def _order(causal: bool) -> AbstractContextManager[None]:
+    """Whoever sees the whole sequence sees the same in any order; rings that know of one insist on causal attention."""
+    return nullcontext() if causal else _compat.any_order()
 
 
 def _shared(query: DTensor, key: DTensor, value: DTensor, causal: bool, options: dict[str, Any]) -> dict[str, Any]:
