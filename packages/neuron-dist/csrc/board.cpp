@@ -3,10 +3,13 @@
 #include <c10/util/Exception.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <fstream>
+#include <random>
+#include <sstream>
 
 namespace torch_neuronx::distributed {
 namespace {
@@ -40,33 +43,56 @@ Board::Board(c10d::Store& store, const std::string& key, int rank, int size) : r
     return;
   }
   const auto place = key + this_host();
-  const auto bytes = static_cast<size_t>(size_) * words_of_rank() * sizeof(Word);
-  if (store.add(place + "/first", 1) == 1) {
+  const bool first = store.add(place + "/first", 1) == 1;
+  int64_t mark = 0;
+  if (first) {
     descriptor_ = memfd_create("neuron-board", MFD_CLOEXEC);
-    if (descriptor_ >= 0 && ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
-      close(descriptor_);
-      descriptor_ = -1;
-    }
-    // Others open it while this process holds it; the memory is gone with the last process that has it.
-    store.set(place, c10::str("/proc/", getpid(), "/fd/", descriptor_));
+    mark = static_cast<int64_t>(std::random_device()()) + 1;
   } else {
-    descriptor_ = open(store.get_to_str(place).c_str(), O_RDWR | O_CLOEXEC);
+    std::string path;
+    std::istringstream(store.get_to_str(place)) >> mark >> path;
+    descriptor_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   }
-  if (descriptor_ < 0) {
+  map(first, mark);
+  if (!first) {
+    hang_up();
+  } else {
+    // Others open it while this process holds it; the memory is gone with the last process that has it.
+    store.set(place, c10::str(mark, " /proc/", getpid(), "/fd/", descriptor_));
+  }
+}
+
+void Board::map(bool first, int64_t mark) {
+  const auto bytes = static_cast<off_t>(bytes_of_all());
+  struct stat found{};
+  if (descriptor_ < 0 || (first && ftruncate(descriptor_, bytes) != 0) || fstat(descriptor_, &found) != 0 ||
+      found.st_size != bytes) {
     return;
   }
-  auto* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
-  if (memory != MAP_FAILED) {
-    words_ = static_cast<Word*>(memory); // zeros, which no rank posts as a number
+  auto* memory = mmap(nullptr, bytes_of_all(), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+  if (memory == MAP_FAILED) {
+    return;
+  }
+  words_ = static_cast<Word*>(memory); // zeros, which no rank posts as a number
+  if (first) {
+    words_->store(mark);
+  } else if (words_->load() != mark) { // what the store says is of a process that is gone, or of a group
+    munmap(words_, bytes_of_all());
+    words_ = nullptr;
   }
 }
 
 Board::~Board() {
   if (words_ != nullptr) {
-    munmap(words_, static_cast<size_t>(size_) * words_of_rank() * sizeof(Word));
+    munmap(words_, bytes_of_all());
   }
+  hang_up();
+}
+
+void Board::hang_up() {
   if (descriptor_ >= 0) {
     close(descriptor_);
+    descriptor_ = -1;
   }
 }
 
@@ -74,8 +100,12 @@ size_t Board::words_of_rank() const {
   return 1 + kKept * (kCallWords + 2 * static_cast<size_t>(size_)) + kKept * kTransferWords;
 }
 
+size_t Board::bytes_of_all() const {
+  return (1 + static_cast<size_t>(size_) * words_of_rank()) * sizeof(Word);
+}
+
 Board::Word* Board::takes_from_any(int rank) const {
-  return words_ + static_cast<size_t>(rank) * words_of_rank();
+  return words_ + 1 + static_cast<size_t>(rank) * words_of_rank();
 }
 
 Board::Word* Board::call_slot(int rank, uint64_t number) const {

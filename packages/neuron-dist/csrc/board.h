@@ -48,6 +48,9 @@ class Board {
 
   static constexpr uint64_t kKept = 128;
 
+  /// Maps the memory behind the descriptor, if it begins with `mark`; the first rank writes it there.
+  void map(bool first, int64_t mark);
+  void hang_up();
   Word* call_slot(int rank, uint64_t number) const;
   Word* transfer_slot(int rank, uint64_t number) const;
   Word* takes_from_any(int rank) const;
@@ -55,11 +58,12 @@ class Board {
   std::optional<int64_t> find_transfer(int rank, int64_t kind, int peer, int tag, int64_t number) const;
   std::optional<int64_t> post_transfer(int64_t kind, int peer, int tag, int64_t bytes);
   size_t words_of_rank() const;
+  size_t bytes_of_all() const;
 
   const int rank_;
   const int size_;
-  int descriptor_ = -1;
-  Word* words_ = nullptr; // of all ranks; nothing is compared without
+  int descriptor_ = -1;   // of the first rank here, for the others to open
+  Word* words_ = nullptr; // the mark, then those of all ranks; nothing is compared without
 
   std::mutex mutex_;
   uint64_t transfers_ = 0;

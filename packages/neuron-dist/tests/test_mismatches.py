@@ -1,5 +1,7 @@
 """Ranks that do not agree on a call: an error on the rank that comes later, and no process dies."""
 
+from pathlib import Path
+
 import pytest
 from ranks import mismatches
 from ranks.world import World
@@ -26,3 +28,7 @@ def test_a_difference_is_an_error_before_anything_is_sent(pair: World, name: str
 
 def test_what_a_rank_gives_itself(pair: World) -> None:
     pair.run(mismatches.what_one_rank_gives_itself)
+
+
+def test_what_an_earlier_job_left_in_the_store(pair: World, tmp_path: Path) -> None:
+    pair.run(mismatches.memory_of_a_group_that_is_gone, str(tmp_path))

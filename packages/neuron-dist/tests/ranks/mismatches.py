@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +111,25 @@ def what_one_rank_gives_itself() -> None:
     given[rank] = 2
     with pytest.raises(ValueError, match="gives itself 2 elements and takes 1"):
         dist.all_to_all_single(_ones(2), _ones(3), taken, given)
+
+
+def memory_of_a_group_that_is_gone(folder: str) -> None:
+    """What an earlier job left in the store leads to something else by now, which stays as it is."""
+    from torch_neuronx_dist.extension import load
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = dist.FileStore(f"{folder}/store", size)
+    file = Path(folder, "file")
+    host = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+    place = f"neuron_roll/board/0/{host}"
+    if rank == 0:
+        file.write_bytes(bytes(28696))  # as much as two ranks share
+        store.set(place, f"7 {file}")
+        store.add(f"{place}/first", 1)
+    dist.barrier()
+    options = load().ProcessGroupNeuron.Options()
+    group = load().ProcessGroupNeuron(store, rank, size, options)
+    tensor = _ones(4)
+    group.allreduce([tensor]).wait()
+    assert tensor.tolist() == [size] * 4
+    assert not any(file.read_bytes())
