@@ -236,3 +236,24 @@ def test_attention_that_the_kernel_does_not_serve_is_what_its_definition_says(qu
 def test_a_composite_of_another_name_is_what_its_definition_says() -> None:
     body = _attention("tensor<2x4x64x8xf32>").replace("neuron.attention", "somebody.else")
     assert _rewritten(body) == ["add"]
+
+
+def test_a_gradient_that_nothing_reads_is_not_asked_for() -> None:
+    rows, row, sums = "tensor<64x128xf32>", "tensor<128xf32>", "tensor<64x1xf32>"
+    body = f"""
+        func.func private @defined(%g: {rows}, %x: {rows}, %m: {sums}, %r: {sums}) -> ({rows}, {row}, {row}) {{
+          %zero = stablehlo.constant dense<0.0> : {row}
+          return %g, %zero, %zero : {rows}, {row}, {row}
+        }}
+        func.func @main(%g: {rows}, %x: {rows}, %m: {sums}, %r: {sums}) -> {rows} {{
+          %0:3 = stablehlo.composite "neuron.layer_norm_backward" %g, %x, %m, %r
+            {{composite_attributes = {{axes = 1 : i64}}, decomposition = @defined}}
+            : ({rows}, {rows}, {sums}, {sums}) -> ({rows}, {row}, {row})
+          return %0#0 : {rows}
+        }}"""
+    with new_context(), ir.Location.unknown():
+        module = ir.Module.parse(f"module {{ {body} }}")
+        rewrite(module)
+        (call,) = (found for found in walk(module) if found.name == "stablehlo.custom_call")
+        assert ir.StringAttr(call.attributes["call_target_name"]).value == "neuron_layer_norm_backward"
+        assert list(ir.DenseI64ArrayAttr(ir.DictAttr(call.attributes["backend_config"])["wanted"])) == [1, 0, 0]

@@ -72,6 +72,8 @@ NEURON_HANDLER(attend_handler, attend);
 NEURON_HANDLER(attend_backward_handler, attend_backward);
 NEURON_HANDLER(contract_handler, contract);
 NEURON_HANDLER(convolve_handler, convolve);
+NEURON_HANDLER(layer_norm_handler, layer_norm);
+NEURON_HANDLER(layer_norm_backward_handler, layer_norm_backward);
 NEURON_HANDLER(softmax_handler, softmax);
 NEURON_HANDLER(moments_handler, moments);
 NEURON_HANDLER(reduce_handler, reduce);
@@ -84,6 +86,8 @@ const std::vector<Handler>& handlers() {
       {"neuron_attention_backward", attend_backward_handler},
       {"neuron_contract", contract_handler},
       {"neuron_convolve", convolve_handler},
+      {"neuron_layer_norm", layer_norm_handler},
+      {"neuron_layer_norm_backward", layer_norm_backward_handler},
       {"neuron_softmax", softmax_handler},
       {"neuron_moments", moments_handler},
       {"neuron_reduce", reduce_handler},

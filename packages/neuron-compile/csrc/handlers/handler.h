@@ -66,6 +66,8 @@ ffi::Error attend(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::
 ffi::Error attend_backward(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error contract(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error convolve(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error layer_norm(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
+ffi::Error layer_norm_backward(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error softmax(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error moments(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);
 ffi::Error pool(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes);

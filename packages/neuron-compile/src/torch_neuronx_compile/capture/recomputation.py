@@ -17,11 +17,12 @@ _CHEAP = frozenset(
         "aten::split_with_sizes",
         "neuron_compile::gelu",
         "neuron_compile::gelu_tanh",
+        "neuron_compile::layer_norm",
         "neuron_compile::silu",
         "prims::squeeze",
     }
 )
-"""Elementwise operators and views that PyTorch's own list lacks."""
+"""Elementwise operators, views and normalizations that PyTorch's own list lacks."""
 
 _TAG = "recompute"  # where the partitioner looks; activation checkpointing writes there
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 from torch._ops import OpOverload
 
+from torch_neuronx_compile import normalization_ops
 from torch_neuronx_compile.decompositions.narrow_floats import widened
 
 aten = torch.ops.aten
@@ -40,17 +41,8 @@ def native_layer_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Decompose; statistics are float32 where the input is narrower, as on the CPU and on CUDA."""
-    dims = list(range(input.dim() - len(normalized_shape), input.dim()))
-    wide = input if input.dtype in (torch.float32, torch.float64) else input.to(torch.float32)
-    mean = wide.mean(dims, keepdim=True)
-    centred = wide - mean
-    rstd = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
-    output = centred * rstd
-    if weight is not None:
-        output = output * weight
-    if bias is not None:
-        output = output + bias
-    return output.to(input.dtype), mean, rstd
+    compute = normalization_ops.layer_norm if _is_plain(input) else normalization_ops.normalize
+    return compute(input, weight, bias, len(normalized_shape), eps)
 
 
 def native_layer_norm_backward(
@@ -63,23 +55,18 @@ def native_layer_norm_backward(
     bias: Tensor | None,
     output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Decompose with one mean over each of two products."""
-    split = input.dim() - len(normalized_shape)
-    inner, outer = list(range(split, input.dim())), list(range(split))
-    wide = torch.float32 if input.dtype not in (torch.float32, torch.float64) else input.dtype
-    grad = grad_out.to(wide)
-    normal = (input.to(wide) - mean) * rstd
-    grad_input = grad_weight = grad_bias = None
-    if output_mask[0]:
-        scaled = grad if weight is None else grad * weight
-        along = (scaled * normal).mean(inner, keepdim=True)
-        grad_input = ((scaled - scaled.mean(inner, keepdim=True) - normal * along) * rstd).to(input.dtype)
-    if output_mask[1] and weight is not None:
-        product = grad * normal
-        grad_weight = (product.sum(outer) if outer else product).to(weight.dtype)
-    if output_mask[2] and bias is not None:
-        grad_bias = (grad.sum(outer) if outer else grad).to(bias.dtype)
-    return grad_input, grad_weight, grad_bias
+    """Decompose; gradients that the mask leaves out are ``None``."""
+    compute = normalization_ops.layer_norm_backward if _is_plain(input) else normalization_ops.differentiate
+    grad_input, grad_weight, grad_bias = compute(grad_out, input, mean, rstd, weight, len(normalized_shape))
+    return (
+        grad_input if output_mask[0] else None,
+        grad_weight if output_mask[1] and weight is not None else None,
+        grad_bias.to(bias.dtype) if output_mask[2] and bias is not None else None,
+    )
+
+
+def _is_plain(input: Tensor) -> bool:
+    return input.dtype in (torch.float32, torch.bfloat16, torch.float16) and input.numel() > 0
 
 
 def weight_norm_backward(

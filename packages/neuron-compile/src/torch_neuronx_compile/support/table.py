@@ -21,8 +21,8 @@ SHIPPED = Path(__file__).with_name("table.json")
 FORMAT = 2
 _PACKAGE = Path(__file__).parents[1]
 _DECIDING = (
-    "decompositions", "lowering", "passes", "worker", "attention_ops.py", "documented_ops.py", "ops.py",
-    "structured_ops.py",
+    "decompositions", "lowering", "passes", "worker", "attention_ops.py", "documented_ops.py",
+    "normalization_ops.py", "ops.py", "structured_ops.py",
 )  # fmt: skip
 """What decides what lowers, of this package."""
 _RUNNING = frozenset({"__main__.py", "child.py", "client.py", "pool.py", "protocol.py"})

@@ -6,7 +6,7 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.worker import attention, constants, documented, structured
+from torch_neuronx_compile.worker import attention, constants, documented, normalization, structured
 from torch_neuronx_compile.worker.constants import splat
 
 
@@ -46,6 +46,7 @@ EXPANSIONS: dict[str, Callable[..., Any]] = {
     **attention.EXPANSIONS,
     **constants.EXPANSIONS,
     **documented.EXPANSIONS,
+    **normalization.EXPANSIONS,
     **structured.EXPANSIONS,
 }
 """Builders by operator: they take the call and its constants by name and return the results."""

@@ -20,9 +20,7 @@ _BY_QUERY = (0, 2, 1, 3)
 
 def rewrite_attention(operation: Any) -> None:
     """Replace the composite of attention, or of its gradient, by a call, if it is large enough."""
-    name = str(ir.StringAttr(operation.attributes["name"]).value)
-    if name not in _KERNELS:
-        return
+    name = ir.StringAttr(operation.attributes["name"]).value
     operands = list(operation.operands)
     query, key, value = operands[:3] if name == FORWARD else operands[1:4]
     bias = operands[3:] if name == FORWARD else operands[4:-2]
@@ -51,3 +49,7 @@ def rewrite_attention(operation: Any) -> None:
     for old, new in zip(operation.results, results, strict=True):
         old.replace_all_uses_with(new)
     operation.erase()
+
+
+REWRITERS = {FORWARD: rewrite_attention, BACKWARD: rewrite_attention}
+"""By the name of the composite."""

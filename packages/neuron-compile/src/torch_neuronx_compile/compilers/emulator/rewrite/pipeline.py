@@ -6,7 +6,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from torch_neuronx_compile.compilers.composites import expand_composites
-from torch_neuronx_compile.compilers.emulator.rewrite.attention import rewrite_attention
+from torch_neuronx_compile.compilers.emulator.rewrite import attention, normalization
 from torch_neuronx_compile.compilers.emulator.rewrite.contractions import rewrite_contraction
 from torch_neuronx_compile.compilers.emulator.rewrite.convolutions import rewrite_convolution
 from torch_neuronx_compile.compilers.emulator.rewrite.pacing import pace
@@ -19,6 +19,8 @@ TARGETS = (
     "neuron_attention_backward",
     "neuron_contract",
     "neuron_convolve",
+    "neuron_layer_norm",
+    "neuron_layer_norm_backward",
     "neuron_moments",
     "neuron_pool",
     "neuron_reduce",
@@ -26,6 +28,8 @@ TARGETS = (
     "neuron_wait",
 )
 """Custom-call targets that a rewritten program may hold."""
+
+_COMPOSITES: dict[str, Callable[[Any], None]] = {**attention.REWRITERS, **normalization.REWRITERS}
 
 _STEPS: tuple[dict[str, Callable[[Any], None]], ...] = (
     {"stablehlo.divide": rewrite_softmax, "stablehlo.subtract": rewrite_softmax},
@@ -43,7 +47,9 @@ def rewrite(module: ir.Module) -> None:
     """Put calls of ATen into ``module``, wider patterns first."""
     for operation in list(walk(module)):
         if operation.name == "stablehlo.composite":
-            rewrite_attention(operation)
+            name = ir.StringAttr(operation.attributes["name"]).value
+            if name in _COMPOSITES:
+                _COMPOSITES[name](operation)
     expand_composites(module)
     for step in _STEPS:
         for operation in list(walk(module)):
