@@ -45,8 +45,8 @@ def test_artifacts_are_kept_by_rank(pair: World, tmp_path: Path) -> None:
     assert results == [(0, ["proc_0", "proc_1"]), (1, ["proc_0", "proc_1"])]
 
 
-def test_uneven_parts_break_the_graph(pair: World, tmp_path: Path) -> None:
-    pair.run(compiled.uneven_parts_break_the_graph, str(tmp_path))
+def test_uneven_parts_break_the_graph(four: World, tmp_path: Path) -> None:
+    four.run(compiled.uneven_parts_break_the_graph, str(tmp_path))
 
 
 def test_sends_and_receives_break_the_graph(pair: World, tmp_path: Path) -> None:

@@ -67,5 +67,6 @@ def test_compiled_equals_the_cpu(four: World, program: Program, tolerance: tuple
     four.run(parallelisms.compare_devices, program, *tolerance, str(tmp_path))
 
 
-def test_context_parallel_says_what_it_cannot_do(pair: World) -> None:
+def test_what_context_parallel_takes_and_what_not(pair: World) -> None:
+    pair.run(parallelisms.context_parallel_takes, 2)
     pair.run(parallelisms.context_parallel_refuses, 2)

@@ -214,18 +214,25 @@ def ranks_of_artifacts(folder: str) -> tuple[int, list[str]]:
 
 
 def uneven_parts_break_the_graph(folder: str) -> None:
-    """Parts of different sizes have no StableHLO: that call runs in eager mode."""
+    """Parts of different sizes have no StableHLO: that call is eager, and meets a rank whose parts are equal."""
     group, rank = dist.group.WORLD, dist.get_rank()
-    sent = [1, 3] if rank == 0 else [2, 2]
-    received = [1, 2] if rank == 0 else [3, 2]
+    rows = [[2, 2, 2, 2], [2, 1, 4, 1], [2, 0, 3, 3], [2, 3, 0, 3]]  # from each rank, for each
+    sent, received = rows[rank], [row[rank] for row in rows]
 
     def function(x: Tensor) -> Tensor:
-        return functional.all_to_all_single(x + 1, received, sent, group) * 2
+        return functional.all_to_all_single_autograd(x + 1, received, sent, group) * 2
 
-    x = values((4, 2), torch.float32, seed=1).to(NEURON)
+    x = values((8, 2), torch.float32, seed=1).to(NEURON)
+    given, reference = x.clone().requires_grad_(), x.clone().requires_grad_()
     with fresh(folder):
-        actual = compiled(function)(x)
-    torch.testing.assert_close(actual.cpu(), function(x).cpu())
+        actual = compiled(function)(given)
+    expected = function(reference)
+    torch.testing.assert_close(actual.cpu(), expected.cpu())
+    for result in (actual, expected):
+        result.square().sum().backward()
+    assert given.grad is not None
+    assert reference.grad is not None
+    torch.testing.assert_close(given.grad.cpu(), reference.grad.cpu())
 
 
 def point_to_point_breaks_the_graph(folder: str) -> None:

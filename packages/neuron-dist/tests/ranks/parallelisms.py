@@ -492,6 +492,23 @@ def _ring(device: str, *, causal: bool) -> list[torch.Tensor]:
     return losses + [local(parameter) for parameter in projection.parameters()]
 
 
+def context_parallel_takes(mesh_size: int) -> None:
+    """Groups of heads, 16 bits and a scale: each rank's part of what the whole sequence gives."""
+    from torch_neuronx_dist.attention import context_parallel
+
+    mesh = init_device_mesh("neuron", (mesh_size,))
+    for dtype, causal in ((torch.float32, True), (torch.bfloat16, False)):
+        torch.manual_seed(0)
+        query, key, value = (torch.randn(1, heads, 8 * mesh_size, 4, dtype=dtype) for heads in (4, 2, 2))
+        options: dict[str, Any] = {"is_causal": causal, "enable_gqa": True, "scale": 0.7}
+        whole = nn.functional.scaled_dot_product_attention(query, key, value, **options)
+        buffers = [tensor.to("neuron") for tensor in (query, key, value, whole)]
+        with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 4):
+            part = nn.functional.scaled_dot_product_attention(*buffers[:3], **options)
+            tolerance = {"rtol": 2e-2, "atol": 1e-2} if dtype is torch.bfloat16 else {}
+            torch.testing.assert_close(part.cpu(), buffers[3].cpu(), **tolerance)
+
+
 def context_parallel_refuses(mesh_size: int) -> None:
     """What the ring cannot do is an error on every rank, and attention is whole again afterwards."""
     from torch_neuronx_dist.attention import context_parallel
