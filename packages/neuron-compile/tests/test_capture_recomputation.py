@@ -97,3 +97,30 @@ def test_what_an_operator_of_the_users_gives_is_kept() -> None:
         None,
         CheckpointPolicy.PREFER_RECOMPUTE,
     ]
+
+
+def test_nothing_is_computed_again_of_an_argument_that_was_written_into() -> None:
+    def function(x: Tensor, number: Tensor) -> Tensor:
+        result = torch.atan2(x, number.abs() + 1)
+        number.add_(5)
+        return result
+
+    expected, given = torch.ones(2, requires_grad=True), torch.ones(2, device="neuron", requires_grad=True)
+    function(expected, torch.tensor(-3)).sum().backward()
+    torch.compile(function, backend="neuron", fullgraph=True)(given, torch.tensor(-3).to("neuron")).sum().backward()
+    assert given.grad is not None
+    torch.testing.assert_close(given.grad.cpu(), expected.grad)
+
+
+def test_the_gradient_of_an_extreme_finds_it() -> None:
+    """What the extreme was taken of is computed again, perhaps with another last digit; which element it was is not."""
+
+    def function(x: Tensor) -> Tensor:
+        return torch.outer(torch.cos(x), x).amin((0, 1))
+
+    x = torch.randn(4, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    given = x.detach().to("neuron").requires_grad_()
+    function(x).backward()
+    torch.compile(function, backend="neuron", fullgraph=True)(given).backward()
+    assert given.grad is not None
+    torch.testing.assert_close(given.grad.cpu(), x.grad)

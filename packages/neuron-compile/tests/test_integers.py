@@ -85,7 +85,18 @@ def test_products_of_integers_take_their_factors_as_integers() -> None:
 
 def test_a_truth_value_is_a_number_among_numbers() -> None:
     def function(x: Tensor) -> list[Tensor]:
-        return [x // True, x % True, torch.floor_divide(x.int(), True), x.float() // True, x**True, x + True, True / x]
+        return [
+            x.clamp(-2, 2.5),
+            x.clamp(max=3.5),
+            x.clamp(-2, 2),
+            x // True,
+            x % True,
+            torch.floor_divide(x.int(), True),
+            x.float() // True,
+            x**True,
+            x + True,
+            True / x,
+        ]
 
     _same(function, torch.tensor([5, -7, 9, -1]))
 
@@ -94,7 +105,8 @@ def test_extremes_and_powers_of_truth_values() -> None:
     def function(x: Tensor) -> list[Tensor]:
         return [
             x.amax(1), x.amin(1), x.amax(), x.amin((0, 1), keepdim=True), *x.aminmax(dim=1), *x.max(1), *x.min(0),
-            x[0, 0].amax(), x**True, x**False, x.clamp(-2, 2.5), x.clamp(min=1), x.clamp(max=0.5),
+            x.max(), x.min(), (x & False).max(), (x | True).min(), x[0, 0].amax(), x**True, x**False,
+            x.clamp(-2, 2.5), x.clamp(min=1), x.clamp(max=0.5),
         ]  # fmt: skip
 
     _same(function, torch.tensor([[0, 0, 0], [1, 0, 1], [1, 1, 1]]).bool())

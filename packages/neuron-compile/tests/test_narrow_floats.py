@@ -86,3 +86,14 @@ def test_addbmm_adds_its_products_once() -> None:
     found = compiled(torch.addbmm)(*(x.to("neuron") for x in (added, left, right)))
     expected = torch.addbmm(*(x.double() for x in (added, left, right)))
     torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_decimals_are_rounded_once(dtype: torch.dtype) -> None:
+    x = torch.linspace(-3, 3, 1000).to(dtype)
+
+    def function(x: Tensor) -> list[Tensor]:
+        return [x.round(decimals=1), x.round(decimals=2), (30 * x).round(decimals=-1)]
+
+    for one, other in zip(compiled(function)(x.to("neuron")), function(x), strict=True):
+        torch.testing.assert_close(one.cpu(), other, rtol=0, atol=0)

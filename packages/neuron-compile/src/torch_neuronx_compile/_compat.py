@@ -22,6 +22,7 @@ torch 2.13.0:
 - ``_hop_name_to_variable_class``: what traces a call of an operator that takes functions. A break inside is an error
   for most of them, so that it has to come before.
 - ``TracingContext.fw_metadata``: which of a graph's outputs AOT Autograd copies into its inputs.
+- ``InputMutationAOTOutput``: the same of a joint graph, before there is that metadata.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
   it takes Inductor's only.
@@ -65,6 +66,7 @@ from torch._functorch._aot_autograd.autograd_cache import (
     should_use_local_autograd_cache,
     should_use_remote_autograd_cache,
 )
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import get_default_op_list, min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext, detect_fake_mode
@@ -127,6 +129,13 @@ def updated_inputs(forward: bool) -> tuple[int, ...]:
     context = TracingContext.try_get()
     metadata = None if context is None or not forward else context.fw_metadata
     return () if metadata is None else tuple(metadata.mutated_inp_runtime_indices)
+
+
+def written_inputs(joint: torch.fx.Graph) -> list[torch.fx.Node]:
+    """Return the arguments of a joint graph into which the program writes."""
+    outputs = joint.output_node().meta.get("desc") or ()
+    written = [output.mutated_input for output in outputs if isinstance(output, InputMutationAOTOutput)]
+    return [node for node in joint.find_nodes(op="placeholder") if node.meta.get("desc") in written]
 
 
 def wants_dynamic_shapes() -> bool:

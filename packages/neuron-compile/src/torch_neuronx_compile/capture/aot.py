@@ -18,6 +18,7 @@ from torch_neuronx_compile._compat import (
     current_translator,
     min_cut_rematerialization_partition,
     recomputing,
+    written_inputs,
 )
 from torch_neuronx_compile.capture.recomputation import keep_costly
 from torch_neuronx_compile.decompositions.table import decompositions
@@ -104,7 +105,7 @@ class _Decompositions(Mapping[OpOverload, Callable[..., Any]]):
 def _partition(joint: fx.GraphModule, inputs: Sequence[Any], **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     start_early(2)  # both graphs are lowered at the same time
     seed_random_operators(joint.graph)
-    keep_costly(joint.graph)
+    keep_costly(joint.graph, written_inputs(joint.graph))
     joint.recompile()
     forward: fx.GraphModule
     backward: fx.GraphModule

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from torch_neuronx_compile.decompositions.narrow_floats import NARROW
+from torch_neuronx_compile.decompositions.narrow_floats import NARROW, widened
 from torch_neuronx_compile.structured_ops import remainder as rest_of_division
 
 aten = torch.ops.aten
@@ -101,15 +101,13 @@ def clamp_tensor(self: Tensor, min: Tensor | None = None, max: Tensor | None = N
     return result
 
 
-def clamp_of_bools(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    """Clamp bools as the numbers that they become; torch-mlir converts other tensors."""
-    if self.dtype is not torch.bool:
-        return NotImplemented  # type: ignore[no-any-return]
-    kind = torch.bool
+def clamp_as_numbers(self: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """Clamp bools and integers as the numbers that their bounds make of them; torch-mlir converts other tensors."""
+    kind = self.dtype
     for bound in (min, max):
         if bound is not None:
             kind = torch.promote_types(kind, torch.result_type(self, bound))
-    return torch.clamp(self.to(kind), min, max) if kind is not torch.bool else NotImplemented
+    return torch.clamp(self.to(kind), min, max) if kind is not self.dtype else NotImplemented
 
 
 def clamp_min_tensor(self: Tensor, min: Tensor) -> Tensor:
@@ -194,7 +192,9 @@ def round_decimals(self: Tensor, *, decimals: int) -> Tensor:
     if decimals == 0:
         return torch.round(self)
     scale = 10.0 ** abs(decimals)
-    return torch.round(self * scale) / scale if decimals > 0 else torch.round(self / scale) * scale
+    wide = widened(self)
+    rounded = torch.round(wide * scale) / scale if decimals > 0 else torch.round(wide / scale) * scale
+    return rounded.to(self.dtype)
 
 
 def heaviside(self: Tensor, values: Tensor) -> Tensor:
@@ -308,7 +308,7 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.div.Scalar: _scaling(torch.div),
     aten.remainder.Scalar: _with_number(remainder),
     aten.remainder.Scalar_Tensor: remainder_scalar_tensor,
-    aten.clamp.default: clamp_of_bools,
+    aten.clamp.default: clamp_as_numbers,
     aten.clamp.Tensor: clamp_tensor,
     aten.clamp_min.Tensor: clamp_min_tensor,
     aten.clamp_max.Tensor: clamp_max_tensor,
