@@ -112,11 +112,12 @@ def test_nothing_is_computed_again_of_an_argument_that_was_written_into() -> Non
     torch.testing.assert_close(given.grad.cpu(), expected.grad)
 
 
-def test_the_gradient_of_an_extreme_finds_it() -> None:
+@pytest.mark.parametrize("shape", [(4, 4), (2, 8), (16,)], ids=str)
+def test_the_gradient_of_an_extreme_finds_it(shape: tuple[int, ...]) -> None:
     """What the extreme was taken of is computed again, perhaps with another last digit; which element it was is not."""
 
     def function(x: Tensor) -> Tensor:
-        return torch.outer(torch.cos(x), x).amin((0, 1))
+        return torch.outer(torch.cos(x), x).reshape(shape).amin()
 
     x = torch.randn(4, generator=torch.Generator().manual_seed(2)).requires_grad_()
     given = x.detach().to("neuron").requires_grad_()
@@ -124,3 +125,17 @@ def test_the_gradient_of_an_extreme_finds_it() -> None:
     torch.compile(function, backend="neuron", fullgraph=True)(given).backward()
     assert given.grad is not None
     torch.testing.assert_close(given.grad.cpu(), x.grad)
+
+
+def test_what_is_compared_is_kept_behind_its_views() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    cosine = graph.call_function(torch.ops.aten.cos.default, (x,))
+    shown = graph.call_function(torch.ops.aten.view.default, (cosine, [2, 2]))
+    compared = graph.call_function(torch.ops.aten.eq.Tensor, (shown, x))
+    for node in (x, cosine, shown):
+        node.meta["val"] = torch.empty(2, 2)
+    graph.output(compared)
+    keep_costly(graph)
+    assert cosine.meta["recompute"] is CheckpointPolicy.MUST_SAVE
+    assert "recompute" not in shown.meta

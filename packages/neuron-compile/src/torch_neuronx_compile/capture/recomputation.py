@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
 
 from torch_neuronx_compile._compat import is_recomputable
@@ -43,12 +44,19 @@ def keep_costly(graph: fx.Graph, written: Collection[fx.Node] = ()) -> None:
     ``written`` are the arguments into which the program writes.
     """
     changed = set(written)
-    compared = {operand for node in graph.nodes if _compares_floats(node) for operand in node.all_input_nodes}
+    compared = {_shown(operand) for node in graph.nodes if _compares_floats(node) for operand in node.all_input_nodes}
     for node in graph.nodes:
         if node.op != "call_function" or _TAG in node.meta:
             continue
-        if not is_cheap(node) or node in compared or not changed.isdisjoint(node.all_input_nodes):
+        if not is_cheap(node) or node in compared or not changed.isdisjoint(map(_shown, node.all_input_nodes)):
             node.meta[_TAG] = CheckpointPolicy.MUST_SAVE
+
+
+def _shown(node: fx.Node) -> fx.Node:
+    """Return what a view shows: views are never kept, only that."""
+    while isinstance(node.target, OpOverload) and node.target.is_view:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _compares_floats(node: fx.Node) -> bool:
