@@ -151,19 +151,19 @@ _ready: set[str] = set()
 
 
 def _get_ready(compiler: Compiler) -> None:
-    """Have this process get ready to run programs while a worker compiles the first one."""
+    """Have this process get ready to run programs while a worker lowers and compiles the first one."""
     if isinstance(compiler, Preparing) and compiler.name not in _ready:
         _ready.add(compiler.name)
         worker().meanwhile(compiler.get_ready)
 
 
 def _compile(unit: CompilationUnit, draft: metrics.NeuronCompilationMetrics, options: CompileOptions) -> ModalGraph:
+    if current_options() is None:
+        _get_ready(toolchain(options).compiler)
     start = time.perf_counter()
     lowered = lower(unit)
     lowering = time.perf_counter() - start
     show_stages(lowered)
-    if current_options() is None:
-        _get_ready(toolchain(options).compiler)
     draft = replace(
         draft,
         graph_id=lowered.key,

@@ -56,7 +56,7 @@ class Preparing(Protocol):
     """A compiler whose NEFFs run in this process, which then takes a while to get ready for the first one."""
 
     def get_ready(self) -> None:
-        """Do what the first call would wait for; called once, while the first program compiles."""
+        """Do what the first call would wait for; called once, in a thread, while the first program is made."""
 
 
 @runtime_checkable

@@ -40,13 +40,13 @@ class WorkerPool:
                 worker.start(PRELOAD)
 
     def meanwhile(self, errand: Callable[[], object]) -> None:
-        """Have the thread that hands over the next task run ``errand`` before it waits for the answer."""
+        """Run ``errand`` in a thread of its own once the next task has been handed over."""
         self._errands.append(errand)
 
     def _run_errands(self) -> None:
         while self._errands:
             with contextlib.suppress(IndexError):  # another thread took it
-                self._errands.pop()()
+                threading.Thread(target=self._errands.pop(), name="get-ready").start()
 
     def close(self) -> None:
         """End every child once its task is over; the next task starts another."""

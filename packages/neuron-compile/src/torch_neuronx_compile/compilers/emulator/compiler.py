@@ -77,7 +77,7 @@ class EmulatorCompiler:
         )
 
     def get_ready(self) -> None:
-        """Import what running a program takes, while the worker compiles it."""
+        """Import what running a program takes, while the worker makes one."""
         from torch_neuronx_compile.compilers.emulator.executable import get_ready
 
         get_ready()
