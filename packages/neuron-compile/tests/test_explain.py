@@ -2,6 +2,8 @@
 
 import json
 import runpy
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -221,6 +223,19 @@ def test_reproductions_run_by_themselves(tmp_path: Path, capsys: pytest.CaptureF
         torch._dynamo.reset()
         runpy.run_path(str(path), run_name="__main__")
         assert "torch.float32, (" in capsys.readouterr().out
+
+
+def test_reproductions_run_in_a_process_that_compiled_nothing_before(tmp_path: Path) -> None:
+    """Their graphs hold this package's own operators, which a process has to register first."""
+
+    def function(x: Tensor) -> Tensor:
+        normal = torch.nn.functional.layer_norm(x, (4,))
+        return torch.nn.functional.scaled_dot_product_attention(normal, normal, normal).softmax(-1).sort().values
+
+    (path,) = torch_neuronx.explain(function, torch.rand(1, 1, 3, 4, device="neuron")).write_reproductions(tmp_path)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "(torch.float32, (1, 1, 3, 4))"
 
 
 def test_a_compiled_module_and_keyword_arguments() -> None:

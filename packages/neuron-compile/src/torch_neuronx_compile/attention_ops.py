@@ -7,39 +7,14 @@ run in eager mode, and gradients that the operators do not give.
 """
 
 import math
-from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-NAMESPACE = "neuron_compile"
+from torch_neuronx_compile.ops import Operator, define
 
 Gradients = tuple[Tensor, Tensor, Tensor]
-
-
-@cache
-def define() -> torch.library.Library:
-    """Register the operators; the first call does it."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel, fake in (
-        (
-            "attention(Tensor query, Tensor key, Tensor value, Tensor? bias, bool causal, float scale)"
-            " -> (Tensor, Tensor)",
-            weigh,
-            _fake_attention,
-        ),
-        (
-            "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor output,"
-            " Tensor logsumexp, bool causal, float scale) -> (Tensor, Tensor, Tensor)",
-            _gradients,
-            _fake_backward,
-        ),
-    ):
-        name = schema.partition("(")[0]
-        library.define(schema)  # type: ignore[no-untyped-call]
-        library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
-    return library
 
 
 def attention(
@@ -113,18 +88,8 @@ def differentiate(
     return grad_query, grad_key, grad_value, grad_scores
 
 
-def _gradients(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    output: Tensor,
-    logsumexp: Tensor,
-    causal: bool,
-    scale: float,
-) -> Gradients:
-    return differentiate(grad, query, key, value, bias, output, logsumexp, causal, scale)[:3]
+def _gradients(*arguments: Any) -> Gradients:
+    return differentiate(*arguments)[:3]
 
 
 def _scores(query: Tensor, key: Tensor, bias: Tensor | None, causal: bool, scale: float) -> Tensor:
@@ -155,23 +120,27 @@ def _gather(gradient: Tensor, tensor: Tensor) -> Tensor:
     return gradient.to(tensor.dtype)
 
 
-def _fake_attention(
-    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, causal: bool, scale: float
-) -> tuple[Tensor, Tensor]:
-    batch, heads, length, _ = query.shape
+def _fake_attention(query: Tensor, key: Tensor, value: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    batch, heads, length, _size = query.shape
     output = query.new_empty((batch, length, heads, value.shape[-1]))
     return output, query.new_empty((batch, heads, length), dtype=torch.float32)
 
 
-def _fake_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Tensor | None,
-    output: Tensor,
-    logsumexp: Tensor,
-    causal: bool,
-    scale: float,
-) -> Gradients:
+def _fake_backward(grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: object) -> Gradients:
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    (
+        "attention(Tensor query, Tensor key, Tensor value, Tensor? bias, bool causal, float scale) -> (Tensor, Tensor)",
+        weigh,
+        _fake_attention,
+    ),
+    (
+        "attention_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor? bias, Tensor output,"
+        " Tensor logsumexp, bool causal, float scale) -> (Tensor, Tensor, Tensor)",
+        _gradients,
+        _fake_backward,
+    ),
+)
+"""Schemas, kernels, and what they give for fake tensors."""

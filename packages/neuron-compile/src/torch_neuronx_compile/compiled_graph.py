@@ -10,7 +10,7 @@ from torch_neuronx import config, metrics, plugins
 from torch_neuronx.errors import NeuronError
 from torch_neuronx.events import GraphExecuted
 from torch_neuronx.runtimes.interface import Executable
-from torch_neuronx_compile import ops
+from torch_neuronx_compile import random_ops
 from torch_neuronx_compile._compat import unset_fake_temporarily
 from torch_neuronx_compile.unit import CompilationUnit, Computed, Passed, TensorSpec
 
@@ -89,7 +89,7 @@ class CompiledGraph:
         if self._constants:
             inputs.extend(self._constants)
         if self._seeds:
-            inputs.append(ops.draw(self._device, self._seeds).to(self._device))
+            inputs.append(random_ops.draw(self._device, self._seeds).to(self._device))
         results = self._execute(inputs)
         if self._finishes:
             results = [

@@ -3,35 +3,10 @@
 Their kernels here serve graphs that run in eager mode.
 """
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
-NAMESPACE = "neuron_compile"
-
-
-@cache
-def define() -> torch.library.Library:
-    """Register the operators; the first call does it."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel, fake in (
-        ("gelu(Tensor self) -> Tensor", torch.ops.aten.gelu.default, _same),
-        ("gelu_tanh(Tensor self) -> Tensor", _gelu_tanh, _same),
-        ("gelu_backward(Tensor grad, Tensor self) -> Tensor", torch.ops.aten.gelu_backward.default, _same),
-        ("silu(Tensor self) -> Tensor", torch.ops.aten.silu.default, _same),
-        ("silu_backward(Tensor grad, Tensor self) -> Tensor", torch.ops.aten.silu_backward.default, _same),
-        ("softmax(Tensor self, int dim) -> Tensor", _softmax, _fake_softmax),
-        ("softmax_backward(Tensor grad, Tensor output, int dim) -> Tensor", _softmax_backward, _same),
-        ("argmax(Tensor self, int dim) -> Tensor", _argmax, _fake_argument),
-        ("argmin(Tensor self, int dim) -> Tensor", _argmin, _fake_argument),
-        ("topk(Tensor self, int k) -> (Tensor, Tensor)", _topk, _fake_topk),
-    ):
-        name = schema.partition("(")[0]
-        library.define(schema)  # type: ignore[no-untyped-call]
-        library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
-    return library
+from torch_neuronx_compile.ops import Operator, define
 
 
 def call(name: str, *arguments: Tensor | int) -> Tensor:
@@ -89,3 +64,18 @@ def _topk(self: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def _fake_topk(self: Tensor, k: int) -> tuple[Tensor, Tensor]:
     shape = [*self.shape[:-1], k]
     return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    ("gelu(Tensor self) -> Tensor", torch.ops.aten.gelu.default, _same),
+    ("gelu_tanh(Tensor self) -> Tensor", _gelu_tanh, _same),
+    ("gelu_backward(Tensor grad, Tensor self) -> Tensor", torch.ops.aten.gelu_backward.default, _same),
+    ("silu(Tensor self) -> Tensor", torch.ops.aten.silu.default, _same),
+    ("silu_backward(Tensor grad, Tensor self) -> Tensor", torch.ops.aten.silu_backward.default, _same),
+    ("softmax(Tensor self, int dim) -> Tensor", _softmax, _fake_softmax),
+    ("softmax_backward(Tensor grad, Tensor output, int dim) -> Tensor", _softmax_backward, _same),
+    ("argmax(Tensor self, int dim) -> Tensor", _argmax, _fake_argument),
+    ("argmin(Tensor self, int dim) -> Tensor", _argmin, _fake_argument),
+    ("topk(Tensor self, int k) -> (Tensor, Tensor)", _topk, _fake_topk),
+)
+"""Schemas, kernels, and what they give for fake tensors."""

@@ -4,38 +4,13 @@ Everything is float32 inside. The definitions here serve graphs that run in eage
 take.
 """
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
-NAMESPACE = "neuron_compile"
+from torch_neuronx_compile.decompositions.narrow_floats import widened
+from torch_neuronx_compile.ops import Operator, define
 
 Three = tuple[Tensor, Tensor, Tensor]
-
-
-@cache
-def define() -> torch.library.Library:
-    """Register the operators; the first call does it."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel, fake in (
-        (
-            "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)",
-            normalize,
-            _fake_forward,
-        ),
-        (
-            "layer_norm_backward(Tensor grad, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, int axes)"
-            " -> (Tensor, Tensor, Tensor)",
-            differentiate,
-            _fake_backward,
-        ),
-    ):
-        name = schema.partition("(")[0]
-        library.define(schema)  # type: ignore[no-untyped-call]
-        library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
-    return library
 
 
 def layer_norm(input: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float) -> Three:
@@ -60,7 +35,7 @@ def layer_norm_backward(
 def normalize(input: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float) -> Three:
     """Compute what :func:`layer_norm` gives; float64 stays what it is."""
     dims = list(range(input.dim() - axes, input.dim()))
-    wide = _widened(input)
+    wide = widened(input)
     mean = wide.mean(dims, keepdim=True)
     centred = wide - mean
     rstd = ((centred * centred).mean(dims, keepdim=True) + eps).rsqrt()
@@ -76,8 +51,8 @@ def differentiate(grad: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weigh
     """Compute what :func:`layer_norm_backward` gives, with one mean over each of two products."""
     split = input.dim() - axes
     inner, outer = list(range(split, input.dim())), list(range(split))
-    wide = _widened(grad)
-    normal = (_widened(input) - mean) * rstd
+    wide = widened(grad)
+    normal = (widened(input) - mean) * rstd
     scaled = wide if weight is None else wide * weight
     along = (scaled * normal).mean(inner, keepdim=True)
     grad_input = ((scaled - scaled.mean(inner, keepdim=True) - normal * along) * rstd).to(input.dtype)
@@ -86,10 +61,6 @@ def differentiate(grad: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weigh
     grad_bias = wide.sum(outer) if outer else wide.clone()
     dtype = wide.dtype if weight is None else weight.dtype
     return grad_input, grad_weight.to(dtype), grad_bias.to(dtype)
-
-
-def _widened(tensor: Tensor) -> Tensor:
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.to(torch.float32)
 
 
 def _fake_forward(input: Tensor, weight: Tensor | None, bias: Tensor | None, axes: int, eps: float) -> Three:
@@ -102,3 +73,19 @@ def _fake_backward(grad: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weig
     shape, dtype = input.shape[input.dim() - axes :], torch.float32 if weight is None else weight.dtype
     grad_weight, grad_bias = (input.new_empty(shape, dtype=dtype) for _ in range(2))
     return input.new_empty(input.shape), grad_weight, grad_bias
+
+
+OPERATORS: tuple[Operator, ...] = (
+    (
+        "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int axes, float eps) -> (Tensor, Tensor, Tensor)",
+        normalize,
+        _fake_forward,
+    ),
+    (
+        "layer_norm_backward(Tensor grad, Tensor input, Tensor mean, Tensor rstd, Tensor? weight, int axes)"
+        " -> (Tensor, Tensor, Tensor)",
+        differentiate,
+        _fake_backward,
+    ),
+)
+"""Schemas, kernels, and what they give for fake tensors."""

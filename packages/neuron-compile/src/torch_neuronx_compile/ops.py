@@ -1,84 +1,27 @@
-"""Operators of this package's own, as FX sees them: pure random operators that take their seed as an input."""
+"""The operators of this package's own, as FX sees them, registered together: a graph may hold any of them."""
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
 NAMESPACE = "neuron_compile"
 
+Operator = tuple[str, Callable[..., Any], Callable[..., Any]]
+"""A schema, the kernel, which serves every device, and what gives shapes and dtypes for fake tensors."""
+
 
 @cache
 def define() -> torch.library.Library:
-    """Register the operators; the first call does it."""
+    """Register all of them; the first call does it, whose result keeps them alive."""
+    from torch_neuronx_compile import attention_ops, documented_ops, normalization_ops, random_ops, structured_ops
+
     library = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
-    # draw_seed is impure, but lacks the tag nondeterministic_seeded: the partitioner would refuse to recompute past it.
-    for schema, kernel in (
-        ("draw_seed(int index, Device device) -> Tensor", _draw_seed),
-        ("uniform(Tensor seed, int[] size) -> Tensor", _uniform),
-        ("integers(Tensor seed, int low, int high, int[] size) -> Tensor", _integers),
-    ):
-        library.define(schema)  # type: ignore[no-untyped-call]
-        library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{NAMESPACE}::draw_seed", _fake_draw_seed, lib=library)
-    torch.library.register_fake(f"{NAMESPACE}::uniform", _fake_uniform, lib=library)
-    torch.library.register_fake(f"{NAMESPACE}::integers", _fake_integers, lib=library)
+    for family in (attention_ops, documented_ops, normalization_ops, random_ops, structured_ops):
+        for schema, kernel, fake in family.OPERATORS:
+            name = schema.partition("(")[0]
+            library.define(schema)  # type: ignore[no-untyped-call]
+            library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+            torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
     return library
-
-
-def draw(device: torch.device, count: int) -> torch.Tensor:
-    """Return ``count`` seeds from the device's generator, as an int64 tensor on the CPU."""
-    from torch_neuronx import _C
-
-    index = device.index
-    return torch.tensor([_C.draw_seed(index) for _ in range(count)], dtype=torch.int64)
-
-
-def _draw_seed(index: int, device: torch.device) -> torch.Tensor:
-    return draw(device, 1)[0].to(device)
-
-
-def _uniform(seed: torch.Tensor, size: list[int]) -> torch.Tensor:
-    return (_bits(seed, size) >> 8).to(torch.float32) * 2.0**-24
-
-
-def _integers(seed: torch.Tensor, low: int, high: int, size: list[int]) -> torch.Tensor:
-    return ((_bits(seed, size) * (high - low)) >> 32) + low
-
-
-def _bits(seed: torch.Tensor, size: list[int]) -> torch.Tensor:
-    """Return 32 random bits per element, the ones that XLA:CPU gives for StableHLO's default generator.
-
-    That is Philox 4x32 with 10 rounds; XLA puts the key into the upper half of the counter as well.
-    """
-    count = 1
-    for extent in size:
-        count *= extent
-    mask = 0xFFFFFFFF
-    blocks = torch.arange((count + 3) // 4, dtype=torch.int64, device=seed.device)
-    key0, key1 = seed & mask, (seed >> 32) & mask
-    x0, x1, x2, x3 = blocks & mask, blocks >> 32, key0.expand_as(blocks), key1.expand_as(blocks)
-    for _ in range(10):
-        high0, low0 = _multiply(x0, 0xD2511F53)
-        high1, low1 = _multiply(x2, 0xCD9E8D57)
-        x0, x1, x2, x3 = high1 ^ x1 ^ key0, low1, high0 ^ x3 ^ key1, low0
-        key0, key1 = (key0 + 0x9E3779B9) & mask, (key1 + 0xBB67AE85) & mask
-    return torch.stack((x0, x1, x2, x3), -1).flatten()[:count].reshape(size)
-
-
-def _multiply(a: torch.Tensor, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the high and the low half of a 32 by 32 bit product; int64 would overflow, so in 16-bit parts."""
-    low = a * (b & 0xFFFF)
-    high = a * (b >> 16) + (low >> 16)
-    return high >> 16, ((high & 0xFFFF) << 16) | (low & 0xFFFF)
-
-
-def _fake_draw_seed(index: int, device: torch.device) -> torch.Tensor:
-    return torch.empty((), dtype=torch.int64, device=device)
-
-
-def _fake_uniform(seed: torch.Tensor, size: list[int]) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.float32, device=seed.device)
-
-
-def _fake_integers(seed: torch.Tensor, low: int, high: int, size: list[int]) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.int64, device=seed.device)

@@ -5,55 +5,15 @@ kernels here serve graphs that run in eager mode.
 """
 
 from collections.abc import Sequence
-from functools import cache
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
-NAMESPACE = "neuron_compile"
+from torch_neuronx_compile.ops import Operator, define
 
 SUM, PRODUCT, MAXIMUM, MINIMUM, REPLACE = "sum", "product", "maximum", "minimum", "replace"
-
-
-@cache
-def define() -> torch.library.Library:
-    """Register the operators; the first call does it."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel, fake in (
-        ("sort(Tensor self, int dim, bool descending) -> (Tensor, Tensor)", _sort, _fake_sort),
-        ("gather_rows(Tensor self, Tensor index) -> Tensor", _gather_rows, _fake_gather_rows),
-        (
-            "scatter_rows(Tensor self, Tensor index, Tensor source, str reduction) -> Tensor",
-            _scatter_rows,
-            _fake_scatter_rows,
-        ),
-        (
-            "reduce_window(Tensor self, int[] window, int[] strides, int[] spacing, int[] padding, str reduction)"
-            " -> Tensor",
-            _reduce_window,
-            _fake_reduce_window,
-        ),
-        (
-            "convolve(Tensor self, Tensor weight, int[] strides, int[] padding, int[] spacing, int[] weight_spacing,"
-            " int feature_groups, int batch_groups) -> Tensor",
-            _convolve,
-            _fake_convolve,
-        ),
-        (
-            "window_argmax(Tensor self, int[] window, int[] strides, int[] dilation, int[] padding)"
-            " -> (Tensor, Tensor)",
-            _window_argmax,
-            _fake_window_argmax,
-        ),
-        ("remainder(Tensor self, Tensor other) -> Tensor", torch.fmod, _fake_remainder),
-    ):
-        name = schema.partition("(")[0]
-        library.define(schema)  # type: ignore[no-untyped-call]
-        library.impl(name, kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
-    return library
 
 
 def sort(self: Tensor, dim: int, descending: bool = False) -> tuple[Tensor, Tensor]:
@@ -358,3 +318,33 @@ def _fake_window_argmax(
 ) -> tuple[Tensor, Tensor]:
     shape = _window_shape(self, window, strides, dilation, padding)
     return self.new_empty(shape), self.new_empty(shape, dtype=torch.int64)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    ("sort(Tensor self, int dim, bool descending) -> (Tensor, Tensor)", _sort, _fake_sort),
+    ("gather_rows(Tensor self, Tensor index) -> Tensor", _gather_rows, _fake_gather_rows),
+    (
+        "scatter_rows(Tensor self, Tensor index, Tensor source, str reduction) -> Tensor",
+        _scatter_rows,
+        _fake_scatter_rows,
+    ),
+    (
+        "reduce_window(Tensor self, int[] window, int[] strides, int[] spacing, int[] padding, str reduction)"
+        " -> Tensor",
+        _reduce_window,
+        _fake_reduce_window,
+    ),
+    (
+        "convolve(Tensor self, Tensor weight, int[] strides, int[] padding, int[] spacing, int[] weight_spacing,"
+        " int feature_groups, int batch_groups) -> Tensor",
+        _convolve,
+        _fake_convolve,
+    ),
+    (
+        "window_argmax(Tensor self, int[] window, int[] strides, int[] dilation, int[] padding) -> (Tensor, Tensor)",
+        _window_argmax,
+        _fake_window_argmax,
+    ),
+    ("remainder(Tensor self, Tensor other) -> Tensor", torch.fmod, _fake_remainder),
+)
+"""Schemas, kernels, and what they give for fake tensors."""

@@ -1,9 +1,10 @@
 """Composites that no compiler takes as a whole: their definitions in their place. Runs in the worker."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from jaxlib.mlir import ir
+
+from torch_neuronx_compile.worker.canonical import walk
 
 
 def expand_composites(module: ir.Module) -> None:
@@ -13,14 +14,14 @@ def expand_composites(module: ir.Module) -> None:
     """
     functions = {ir.StringAttr(found.attributes["sym_name"]).value: found.operation for found in module.body}
     main = functions["main"]
-    while composites := [found for found in _inside(main) if found.name == "stablehlo.composite"]:
+    while composites := [found for found in walk(main) if found.name == "stablehlo.composite"]:
         for composite in composites:
             _expand(composite, functions[_name(composite, "decomposition")])
     called, waiting = set[str](), ["main"]
     while waiting:
         called.add(waiting[-1])
-        inside = _inside(functions[waiting.pop()])
-        waiting += {_name(found, "callee") for found in inside if found.name == "func.call"} - called
+        calls = (found for found in walk(functions[waiting.pop()]) if found.name == "func.call")
+        waiting += {_name(found, "callee") for found in calls} - called
     for name in functions.keys() - called:
         functions[name].erase()
 
@@ -31,7 +32,7 @@ def _expand(composite: Any, definition: Any) -> None:
     *operations, end = (found.operation for found in block.operations)
     for operation in operations:
         copied = operation.clone(ip=ir.InsertionPoint(composite))
-        for found in (copied, *_inside(copied)):
+        for found in walk(copied):
             for position, operand in enumerate(found.operands):
                 found.operands[position] = standing.get(operand, operand)
         standing.update(zip(operation.results, copied.results, strict=True))
@@ -42,11 +43,3 @@ def _expand(composite: Any, definition: Any) -> None:
 
 def _name(operation: Any, attribute: str) -> str:
     return str(ir.FlatSymbolRefAttr(operation.attributes[attribute]).value)
-
-
-def _inside(operation: Any) -> Iterator[Any]:
-    for region in operation.regions:
-        for block in region:
-            for child in block:
-                yield child.operation
-                yield from _inside(child.operation)

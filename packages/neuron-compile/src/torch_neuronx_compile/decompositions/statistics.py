@@ -243,14 +243,6 @@ def _extreme(of_bools: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return decompose
 
 
-def _extreme_of_all(of_bools: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def decompose(self: Tensor) -> Tensor:
-        """Decompose the extreme of all bools, as :func:`_extreme` does."""
-        return of_bools(self) if self.dtype is torch.bool else NotImplemented
-
-    return decompose
-
-
 def sum_of_scalar(
     self: Tensor, dim: Sequence[int] | int | None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
@@ -323,8 +315,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.any.dims: _of_bytes(torch.any),
     aten.amax.default: _extreme(torch.any),
     aten.amin.default: _extreme(torch.all),
-    aten.max.default: _extreme_of_all(torch.any),
-    aten.min.default: _extreme_of_all(torch.all),
+    aten.max.default: _extreme(torch.any),
+    aten.min.default: _extreme(torch.all),
     aten.sum.dim_IntList: sum_of_scalar,
     aten.mean.default: mean_of_all,
     aten.mean.dim: mean,

@@ -12,7 +12,7 @@ from torch_neuronx_compile.explain._compat import module_source
 
 _OWN = """from torch_neuronx_compile import ops
 
-ops.define()  # the operators that draw random numbers
+ops.define()  # the package's own operators
 """
 _PROGRAM = '''"""The {kind} graph {name}, by itself: compiles it and runs it on random inputs."""
 # Made with torch {torch} and torch-neuronx-compile {package}.

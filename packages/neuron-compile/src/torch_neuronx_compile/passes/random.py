@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.utils.checkpoint import CheckpointPolicy
 
-from torch_neuronx_compile import ops, structured_ops
+from torch_neuronx_compile import ops
 from torch_neuronx_compile.passes.constants import append_placeholder
 from torch_neuronx_compile.passes.emit import Emitter
 
@@ -141,7 +141,7 @@ def _permutation(emit: Emitter, seed: fx.Node, n: int, dtype: torch.dtype) -> fx
     """Order the positions by a random number each; of two equal ones the first stays in front."""
     if n < 2:
         return emit(aten.full.default, [n], 0, dtype=dtype, device=seed.meta["val"].device)
-    structured_ops.define()
+    ops.define()
     drawn = emit(torch.ops.neuron_compile.integers.default, seed, 0, 2**31, [n])
     ordered = emit(torch.ops.neuron_compile.sort.default, drawn, 0, False)
     return _cast(emit, emit(operator.getitem, ordered, 1), dtype)

@@ -22,7 +22,7 @@ FORMAT = 2
 _PACKAGE = Path(__file__).parents[1]
 _DECIDING = (
     "decompositions", "lowering", "passes", "worker", "attention_ops.py", "documented_ops.py",
-    "normalization_ops.py", "ops.py", "structured_ops.py",
+    "normalization_ops.py", "ops.py", "random_ops.py", "structured_ops.py",
 )  # fmt: skip
 """What decides what lowers, of this package."""
 _RUNNING = frozenset({"__main__.py", "child.py", "client.py", "pool.py", "protocol.py"})

@@ -8,8 +8,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
+from torch_neuronx_compile.worker.builders import reduced, replaced, scaled, spread, widened
 from torch_neuronx_compile.worker.comparisons import compare
-from torch_neuronx_compile.worker.composites import composite, reduced, replaced, scaled, spread, widened
+from torch_neuronx_compile.worker.composites import composite
 from torch_neuronx_compile.worker.constants import splat
 
 FORWARD, BACKWARD = "neuron.attention", "neuron.attention_backward"

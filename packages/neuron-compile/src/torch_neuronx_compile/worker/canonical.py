@@ -107,9 +107,9 @@ def _number_channels(module: ir.Module) -> None:
         operation.attributes["channel_handle"] = stablehlo.ChannelHandle.get(number, kind)
 
 
-def walk(module: ir.Module) -> Iterator[Any]:
-    """Visit every operation of ``module``, outer ones first."""
-    pending = [module.operation]
+def walk(root: Any) -> Iterator[Any]:
+    """Visit every operation of a module or an operation, itself included, outer ones first."""
+    pending = [root.operation]
     while pending:
         operation = pending.pop()
         yield operation

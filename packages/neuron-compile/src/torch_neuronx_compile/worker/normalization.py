@@ -8,7 +8,8 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from torch_neuronx_compile.worker.composites import composite, reduced, scaled, spread, widened
+from torch_neuronx_compile.worker.builders import reduced, scaled, spread, widened
+from torch_neuronx_compile.worker.composites import composite
 from torch_neuronx_compile.worker.constants import splat
 
 FORWARD, BACKWARD = "neuron.layer_norm", "neuron.layer_norm_backward"

@@ -11,7 +11,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, stablehlo
 
+from torch_neuronx_compile.worker.builders import narrowed, reduced, scaled, spread, widened
 from torch_neuronx_compile.worker.comparisons import before, compare
+from torch_neuronx_compile.worker.constants import splat
 
 
 def erf(call: Any) -> list[Any]:
@@ -29,16 +31,16 @@ def gelu_tanh(call: Any) -> list[Any]:
     """Expand ``AwsNeuronGeluApprxTanh(x)``."""
     (x,) = _wide(call)
     cube = stablehlo.multiply(stablehlo.multiply(x, x), x)
-    inner = stablehlo.multiply(_splat(x, math.sqrt(2 / math.pi)), stablehlo.add(x, _scaled(cube, 0.044715)))
-    half = _scaled(x, 0.5)
-    return _narrow(call, stablehlo.multiply(half, stablehlo.add(stablehlo.tanh(inner), _splat(x, 1.0))))
+    inner = stablehlo.multiply(splat(x.type, math.sqrt(2 / math.pi)), stablehlo.add(x, scaled(cube, 0.044715)))
+    half = scaled(x, 0.5)
+    return _narrow(call, stablehlo.multiply(half, stablehlo.add(stablehlo.tanh(inner), splat(x.type, 1.0))))
 
 
 def gelu_backward(call: Any) -> list[Any]:
     """Expand ``AwsNeuronGeluBackward(grad, x)``: the integral plus x times the density."""
     grad, x = _wide(call)
-    density = stablehlo.exponential(_scaled(stablehlo.multiply(x, x), -0.5))
-    density = _scaled(density, 1 / math.sqrt(2 * math.pi))
+    density = stablehlo.exponential(scaled(stablehlo.multiply(x, x), -0.5))
+    density = scaled(density, 1 / math.sqrt(2 * math.pi))
     slope = stablehlo.add(_integral(x), stablehlo.multiply(x, density))
     return _narrow(call, stablehlo.multiply(grad, slope))
 
@@ -52,9 +54,9 @@ def silu(call: Any) -> list[Any]:
 def silu_backward(call: Any) -> list[Any]:
     """Expand ``AwsNeuronSiluBackward(grad, x)``."""
     grad, x = _wide(call)
-    sigmoid = stablehlo.divide(_splat(x, 1.0), _one_plus_exp(x))
-    rest = stablehlo.multiply(x, stablehlo.subtract(_splat(x, 1.0), sigmoid))
-    slope = stablehlo.multiply(sigmoid, stablehlo.add(rest, _splat(x, 1.0)))
+    sigmoid = stablehlo.divide(splat(x.type, 1.0), _one_plus_exp(x))
+    rest = stablehlo.multiply(x, stablehlo.subtract(splat(x.type, 1.0), sigmoid))
+    slope = stablehlo.multiply(sigmoid, stablehlo.add(rest, splat(x.type, 1.0)))
     return _narrow(call, stablehlo.multiply(grad, slope))
 
 
@@ -134,51 +136,28 @@ def _wide(call: Any) -> list[Any]:
     """Return the operands, narrow floats as float32."""
     narrow = (ir.BF16Type, ir.F16Type)
     return [
-        stablehlo.convert(ir.RankedTensorType.get(operand.type.shape, ir.F32Type.get()), operand)
-        if isinstance(ir.RankedTensorType(operand.type).element_type, narrow)
-        else operand
+        widened(operand) if isinstance(ir.RankedTensorType(operand.type).element_type, narrow) else operand
         for operand in call.operands
     ]
 
 
 def _narrow(call: Any, value: Any) -> list[Any]:
-    kind = call.results[0].type
-    return [value if value.type == kind else stablehlo.convert(kind, value)]
-
-
-def _splat(like: Any, number: float) -> Any:
-    element = ir.FloatAttr.get(like.type.element_type, number)
-    return stablehlo.constant(ir.DenseElementsAttr.get_splat(like.type, element))
-
-
-def _scaled(value: Any, number: float) -> Any:
-    return stablehlo.multiply(value, _splat(value, number))
+    return [narrowed(value, call.results[0].type)]
 
 
 def _integral(x: Any) -> Any:
-    erf = chlo.erf(_scaled(x, math.sqrt(0.5)))
-    return _scaled(stablehlo.add(erf, _splat(x, 1.0)), 0.5)
+    erf = chlo.erf(scaled(x, math.sqrt(0.5)))
+    return scaled(stablehlo.add(erf, splat(x.type, 1.0)), 0.5)
 
 
 def _one_plus_exp(x: Any) -> Any:
-    return stablehlo.add(stablehlo.exponential(stablehlo.negate(x)), _splat(x, 1.0))
+    return stablehlo.add(stablehlo.exponential(stablehlo.negate(x)), splat(x.type, 1.0))
 
 
 def _reduced(value: Any, dim: int, operation: Any, start: float) -> Any:
     """Reduce along ``dim`` and repeat the result there."""
-    element = value.type.element_type
-    shape = list(value.type.shape)
-    scalar = ir.RankedTensorType.get([], element)
-    initial = stablehlo.constant(ir.DenseElementsAttr.get_splat(scalar, ir.FloatAttr.get(element, start)))
-    rest = [extent for i, extent in enumerate(shape) if i != dim]
-    reduction = stablehlo.ReduceOp(
-        [ir.RankedTensorType.get(rest, element)], [value], [initial], ir.DenseI64ArrayAttr.get([dim])
-    )
-    block = reduction.body.blocks.append(scalar, scalar)
-    with ir.InsertionPoint(block):
-        stablehlo.return_([operation(*block.arguments).result])
-    axes = [i for i in range(len(shape)) if i != dim]
-    return stablehlo.broadcast_in_dim(value.type, reduction.results[0], ir.DenseI64ArrayAttr.get(axes))
+    others = [axis for axis in range(len(value.type.shape)) if axis != dim]
+    return spread(reduced(value, [dim], operation, start), value, others)
 
 
 def _argument(call: Any, direction: str) -> list[Any]:

@@ -13,6 +13,7 @@ from torch_neuronx_compile.compilers.emulator.documented_calls import EXPANSIONS
 from torch_neuronx_compile.compilers.emulator.rewrite.calls import target_of
 from torch_neuronx_compile.compilers.emulator.rewrite.pipeline import TARGETS, rewrite
 from torch_neuronx_compile.compilers.emulator.rewrite.plugin_calls import PluginCall, rewrite_plugin_calls
+from torch_neuronx_compile.compilers.emulator.rewrite.values import replace
 from torch_neuronx_compile.compilers.emulator.steps import Steps, steps_of
 from torch_neuronx_compile.worker.canonical import new_context, walk
 from torch_neuronx_compile.worker.protocol import WorkerTaskError
@@ -102,6 +103,5 @@ def _implement(call: Any, target: str) -> None:
     if target not in EXPANSIONS:
         raise WorkerTaskError(f"The emulator does not implement the custom call {target!r}")
     with ir.InsertionPoint(call):
-        for old, new in zip(call.results, EXPANSIONS[target](call), strict=True):
-            old.replace_all_uses_with(new)
-    call.erase()
+        results = EXPANSIONS[target](call)
+    replace(call, *results)

@@ -6,14 +6,13 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call
-from torch_neuronx_compile.compilers.emulator.rewrite.values import element, shape, view_of
+from torch_neuronx_compile.compilers.emulator.rewrite.values import UP_TO_FLOAT32, element, replace, shape, view_of
 from torch_neuronx_compile.worker.attention import BACKWARD, FORWARD
 
 SMALLEST = 16 * 1024
 """Multiplications of queries by keys from which a call of ATen pays off."""
 
 _KERNELS = {FORWARD: "neuron_attention", BACKWARD: "neuron_attention_backward"}
-_FLOATS = ("f32", "bf16", "f16")
 _BY_QUERY = (0, 2, 1, 3)
 """Heads within queries: how ATen's kernel writes its results, and how the next projection reads them."""
 
@@ -24,7 +23,7 @@ def rewrite_attention(operation: Any) -> None:
     operands = list(operation.operands)
     query, key, value = operands[:3] if name == FORWARD else operands[1:4]
     bias = operands[3:] if name == FORWARD else operands[4:-2]
-    if element(query) not in _FLOATS or shape(query)[-1] != shape(value)[-1]:
+    if element(query) not in UP_TO_FLOAT32 or shape(query)[-1] != shape(value)[-1]:
         return
     if any(element(found) not in ("f32", element(query)) for found in bias):
         return
@@ -46,9 +45,7 @@ def rewrite_attention(operation: Any) -> None:
             operand_orders=[view.order for view in views],
             result_orders=[_BY_QUERY if name == BACKWARD else None for _ in operation.results],
         )
-    for old, new in zip(operation.results, results, strict=True):
-        old.replace_all_uses_with(new)
-    operation.erase()
+    replace(operation, *results)
 
 
 REWRITERS = {FORWARD: rewrite_attention, BACKWARD: rewrite_attention}

@@ -6,7 +6,7 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call
-from torch_neuronx_compile.compilers.emulator.rewrite.values import element, shape
+from torch_neuronx_compile.compilers.emulator.rewrite.values import UP_TO_FLOAT32, element, replace, shape
 from torch_neuronx_compile.worker.normalization import BACKWARD, FORWARD
 
 SMALLEST = 4 * 1024
@@ -19,7 +19,7 @@ def rewrite_layer_norm(operation: Any) -> None:
     if _fits(value, parameters):
         given = ir.DictAttr(operation.attributes["composite_attributes"])
         attributes = {name: given[name] for name in ("axes", "eps", "weight", "bias")}
-        _replace(operation, "neuron_layer_norm", attributes)
+        _call(operation, "neuron_layer_norm", attributes)
 
 
 def rewrite_layer_norm_backward(operation: Any) -> None:
@@ -29,7 +29,7 @@ def rewrite_layer_norm_backward(operation: Any) -> None:
         wanted = [any(True for _ in result.uses) for result in operation.results]
         given = ir.DictAttr(operation.attributes["composite_attributes"])
         attributes = {"axes": given["axes"], "wanted": ir.DenseI64ArrayAttr.get(list(map(int, wanted)))}
-        _replace(operation, "neuron_layer_norm_backward", attributes)
+        _call(operation, "neuron_layer_norm_backward", attributes)
 
 
 REWRITERS = {FORWARD: rewrite_layer_norm, BACKWARD: rewrite_layer_norm_backward}
@@ -38,14 +38,12 @@ REWRITERS = {FORWARD: rewrite_layer_norm, BACKWARD: rewrite_layer_norm_backward}
 
 def _fits(value: Any, parameters: list[Any]) -> bool:
     kind = element(value)
-    floats = kind in ("f32", "bf16", "f16") and all(element(found) in ("f32", kind) for found in parameters)
+    floats = kind in UP_TO_FLOAT32 and all(element(found) in ("f32", kind) for found in parameters)
     return floats and prod(shape(value)) >= SMALLEST
 
 
-def _replace(operation: Any, target: str, attributes: dict[str, Any]) -> None:
+def _call(operation: Any, target: str, attributes: dict[str, Any]) -> None:
     with ir.InsertionPoint(operation):
         kinds = [result.type for result in operation.results]
         results = foreign_call(target, kinds, list(operation.operands), attributes)
-    for old, new in zip(operation.results, results, strict=True):
-        old.replace_all_uses_with(new)
-    operation.erase()
+    replace(operation, *results)

@@ -10,7 +10,9 @@ from typing import Any
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-FLOATS = ("f32", "bf16", "f16", "f64")
+UP_TO_FLOAT32 = ("f32", "bf16", "f16")
+"""Floats that composites take into float32."""
+FLOATS = (*UP_TO_FLOAT32, "f64")
 
 Order = tuple[int, ...]
 """Axes of a tensor as they lie in memory, the outermost first."""
@@ -241,9 +243,10 @@ def reduction(value: Any) -> Reduction | None:
     return Reduction(made, kind, made.operands[0], integers(made.attributes["dimensions"]))
 
 
-def replace(operation: Any, value: Any) -> None:
-    """Let ``value`` stand for the only result of ``operation``, which goes away."""
-    operation.results[0].replace_all_uses_with(value)
+def replace(operation: Any, *values: Any) -> None:
+    """Let ``values`` stand for the results of ``operation``, which goes away."""
+    for old, new in zip(operation.results, values, strict=True):
+        old.replace_all_uses_with(new)
     operation.erase()
 
 
