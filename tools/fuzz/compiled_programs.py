@@ -5,8 +5,9 @@
     python -m tools.fuzz.compiled_programs --minutes 20 --breaks --record
 
 Every case is compiled with graph breaks allowed. What differs or raises is printed, counted by its first line, and
-written with its source to the report; the exit code says whether everything agreed. `results.json` is what runs found:
-`--record` adds a run to it.
+written with its source to the report; the exit code says whether everything agreed. What raises on the CPU as well,
+compiled with PyTorch's own `aot_eager`, is counted and written by itself: PyTorch refuses it. Another result is never
+excused. `results.json` is what runs found: `--record` adds a run to it.
 """
 
 import json
@@ -31,6 +32,7 @@ from tests.random_programs import (  # type: ignore[import-not-found]
     all_agree,
     disagreement,
     programs,
+    pytorch_refuses,
 )
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -52,6 +54,8 @@ class Report:
     inputs: dict[str, int] = field(default_factory=dict)
     """Dtypes and layouts of inputs, and how many there were."""
     failures: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    """What PyTorch itself refuses to compile, on the CPU as well."""
     seconds: float = 0.0
 
 
@@ -78,10 +82,14 @@ def check(programs: Sequence[Program], report: Report) -> None:
         except Exception as error:  # whatever a case raises is a finding
             found, breaks = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}", 0
             found = f"{found}\n{program.source}{program.inputs}"
+            refused = pytorch_refuses(program, error)
+        else:
+            refused = False
         report.breaks += breaks
         if found:
-            report.failures.append(found)
-            print(f"case {report.cases - len(programs) + number + 1}: {found}\n", flush=True)
+            (report.refused if refused else report.failures).append(found)
+            whose = ", PyTorch itself refuses" if refused else ""
+            print(f"case {report.cases - len(programs) + number + 1}{whose}: {found}\n", flush=True)
 
 
 def _compiled(run: Callable[[], Any], report: Report) -> tuple[Any, int]:
@@ -142,13 +150,15 @@ def main(
         if waiting:
             check(waiting, report)
             waiting.clear()
-        print(f"{report.cases} cases, {len(report.failures)} failures, {time.monotonic() - began:.0f} s", flush=True)
+        found = f"{len(report.failures)} failures, {len(report.refused)} refused by PyTorch itself"
+        print(f"{report.cases} cases, {found}, {time.monotonic() - began:.0f} s", flush=True)
         report.seconds = round(time.monotonic() - began, 1)
         if output is not None:
             output.write_text(json.dumps(asdict(report), indent=1) + "\n")
     print(f"{report.cases} programs, {report.graphs} graphs, {report.breaks} breaks, {report.seconds:.0f} s")
-    for what, count in Counter(failure.splitlines()[0] for failure in report.failures).most_common():
-        print(f"{count:6} {what}")
+    for whose, told in (("", report.failures), ("PyTorch itself refuses: ", report.refused)):
+        for what, count in Counter(text.splitlines()[0] for text in told).most_common():
+            print(f"{count:6} {whose}{what}")
     if record:
         RESULTS.write_text(json.dumps([*json.loads(RESULTS.read_text()), asdict(report)], indent=1) + "\n")
     raise typer.Exit(int(bool(report.failures)))

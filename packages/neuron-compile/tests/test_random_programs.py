@@ -1,12 +1,14 @@
 """Random programs give on the device what they give on the CPU."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .random_programs import Program, disagreement, programs
+from .random_programs import Input, Layout, Program, disagreement, programs, pytorch_refuses
 
 # A program that differs is shown as it was drawn: a smaller one would be looked for by compiling hundreds.
 quick = settings(
@@ -45,3 +47,20 @@ def test_a_difference_is_found() -> None:
     wrong = Program((), ("v0 = torch.ones(3, device='neuron') + 0.01",), ("v0",))
     assert disagreement(program, lambda _: right.function()) is None
     assert disagreement(program, lambda _: wrong.function()) is not None
+
+
+def test_what_pytorch_refuses_too_is_told_apart() -> None:
+    """A view of an argument that is written into and shares its memory with another: AOT Autograd gives up."""
+    part = Input((2, 3), torch.float32, Layout.SLICED, False)
+    shared = Program(
+        (part, dataclasses.replace(part, layout=Layout.SHARED)),
+        ("v0.zero_()", "v2 = v0[..., 1:]", "v3 = v1 + 1"),
+        ("v2", "v3"),
+    )
+    torch._dynamo.reset()
+    with pytest.raises(AssertionError) as refused:
+        disagreement(shared, compiled)
+    assert pytorch_refuses(shared, refused.value)
+    assert not pytorch_refuses(shared, AssertionError(str(refused.value)))  # the same words, from elsewhere
+    alone = dataclasses.replace(shared, inputs=(part, part))
+    assert not pytorch_refuses(alone, refused.value)

@@ -8,5 +8,6 @@ where one unit in the last place would change everything after it.
 from .compare import all_agree, disagreement
 from .generate import programs
 from .program import Input, Layout, Program
+from .refusals import pytorch_refuses
 
-__all__ = ["Input", "Layout", "Program", "all_agree", "disagreement", "programs"]
+__all__ = ["Input", "Layout", "Program", "all_agree", "disagreement", "programs", "pytorch_refuses"]

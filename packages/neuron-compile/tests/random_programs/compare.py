@@ -36,7 +36,7 @@ def disagreement(program: Program, compile_function: Callable[[Callable[..., Any
     actual = compile_function(program.function())(*run.device)
     found = _forward(run, actual)
     if found is None and run.asks:
-        _backward(actual)
+        backward(actual)
         found = _gradients(run)
     return found and f"{found}\n{program.source}{program.inputs}"
 
@@ -55,7 +55,7 @@ def all_agree(
     if any(_forward(run, results) for run, results in zip(runs, actual, strict=True)):
         return False
     asking = [(run, results) for run, results in zip(runs, actual, strict=True) if run.asks]
-    _backward([result for _, results in asking for result in results])
+    backward([result for _, results in asking for result in results])
     return not any(_gradients(run) for run, _ in asking)
 
 
@@ -64,7 +64,7 @@ def _on_host(program: Program) -> _Run | None:
     host, device = make_inputs(program.inputs), make_inputs(program.inputs, "neuron")
     expected = program.function()(*host)
     try:
-        asks = _backward(expected)
+        asks = backward(expected)
     except RuntimeError:  # something was written over since
         return None
     return _Run(program, host, device, expected, asks)
@@ -99,7 +99,7 @@ def _gradients(run: _Run) -> str | None:
     return None
 
 
-def _backward(outputs: Sequence[Tensor]) -> bool:
+def backward(outputs: Sequence[Tensor]) -> bool:
     """Take the gradients of the sum of all elements; return whether there are any."""
     roots = [output.sum() for output in outputs if output.requires_grad]
     if roots:
