@@ -76,6 +76,8 @@ class _Case:
     number: int
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    determined: Callable[[Any], Any]
+    """Takes from a result what the operator determines; the identity but for entries in `_BY_SAMPLE`."""
 
 
 def compare_entry(
@@ -117,7 +119,7 @@ def _cases(entry: Any, dtype: torch.dtype, gradient: bool, limit: int | None, on
         if entry.name in FACTORIES and not any(isinstance(leaf, torch.Tensor) for leaf in args):
             kwargs = {"device": "cpu", **kwargs}
         if only is None or number == only:
-            yield _Case(number, args, kwargs)
+            yield _Case(number, args, kwargs, sample.output_process_fn_grad if entry.name in _BY_SAMPLE else _as_it_is)
 
 
 def _compare(entry: Any, cases: Sequence[_Case], gradient: bool, result: LoweringResult, through: Through) -> None:
@@ -148,10 +150,10 @@ def _run(
     """Compare ``cases`` with the CPU: through what is said, or in eager mode."""
     tolerance = tolerance_of(result.entry, result.dtype)
     bound = relative_to_largest(result.entry, result.dtype)
-    function = _function(entry, result)
+    functions = [_function(entry, case, result) for case in cases]
 
     def together(calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[Any]:
-        return [function(*args, **kwargs) for args, kwargs in calls]
+        return [function(*args, **kwargs) for function, (args, kwargs) in zip(functions, calls, strict=True)]
 
     return compare_with_cpu(
         _TAKEN[through](together),
@@ -163,8 +165,10 @@ def _run(
     )
 
 
-def _function(entry: Any, result: LoweringResult) -> Callable[..., Any]:
+def _function(entry: Any, case: _Case, result: LoweringResult) -> Callable[..., Any]:
     """Return what the entry calls, made comparable."""
+    if entry.name in _BY_SAMPLE:
+        return lambda *args, **kwargs: case.determined(entry.op(*args, **kwargs))
     scaled = relative_to_largest(result.entry, result.dtype) is not None
     adapt: Callable[[Callable[..., Any]], Callable[..., Any]] = _ADAPTED.get(
         entry.name, _scaled if scaled else _as_it_is
@@ -211,7 +215,7 @@ def _compare_one(
 
 def _only_rounded(entry: Any, case: _Case, result: LoweringResult, through: Through) -> bool:
     dtype = getattr(torch, result.dtype)
-    function = _function(entry, result)
+    function = _function(entry, case, result)
     call = (case.args, case.kwargs)
     return dtype in NARROW and is_rounding(
         function, _TAKEN[through](function), call, dtype, any_of_equals=entry.name in _ORDERING
@@ -310,6 +314,13 @@ _TAKEN: dict[Through | None, Callable[[Callable[..., Any]], Callable[..., Any]]]
     Through.AOT: in_one_graph,
     Through.COMPILE: through_dynamo,
 }
+
+_BY_SAMPLE = frozenset({"svd", "linalg.svd"})
+"""Entries of whose results each sample says what is determined, as the suite has it where it compares gradients.
+
+The signs of singular vectors are nobody's to choose, nor are the vectors that a full matrix has beyond the values. Of
+each matrix there are four samples: for `U`, `S`, `Vh` and the product `U @ Vh`.
+"""
 
 _ORDERING = frozenset({"sort", "msort", "topk", "kthvalue"})
 """Entries whose gradient goes to any one of equal elements."""
