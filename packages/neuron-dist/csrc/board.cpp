@@ -18,8 +18,8 @@ constexpr int64_t kSend = 1;
 constexpr int64_t kReceive = 2;
 /// Words of a transfer: number, kind, peer, tag, number among its like, bytes.
 constexpr size_t kTransferWords = 6;
-/// Words of a call before those of an exchange: number, operation, dtype, count.
-constexpr size_t kCallWords = 4;
+/// Words of a call before those of an exchange: number, operation, dtype, count, root, reduction.
+constexpr size_t kCallWords = 6;
 
 /// What processes have in common that can open each other's descriptors by their process ids.
 std::string this_host() {
@@ -125,6 +125,8 @@ std::optional<std::pair<int, Call>> Board::post(uint64_t number, const Call& cal
   slot[1].store(static_cast<int64_t>(call.type), std::memory_order_relaxed);
   slot[2].store(static_cast<int64_t>(call.dtype), std::memory_order_relaxed);
   slot[3].store(call.count, std::memory_order_relaxed);
+  slot[4].store(call.root, std::memory_order_relaxed);
+  slot[5].store(call.reduction, std::memory_order_relaxed);
   if (!call.given.empty()) {
     for (int rank = 0; rank < size_; ++rank) {
       slot[kCallWords + rank].store(call.given[rank], std::memory_order_relaxed);
@@ -149,6 +151,7 @@ std::optional<std::pair<int, Call>> Board::compare(uint64_t number, const Call& 
       continue;
     }
     const bool differs = other->type != call.type || other->dtype != call.dtype || other->count != call.count ||
+        other->root != call.root || other->reduction != call.reduction ||
         (exchange && (other->given[rank_] != call.taken[rank] || other->taken[rank_] != call.given[rank]));
     if (differs) {
       return std::make_pair(rank, std::move(*other));
@@ -169,6 +172,8 @@ std::optional<Call> Board::find_call(int rank, uint64_t number) const {
     return std::nullopt;
   }
   Call call{static_cast<c10d::OpType>(slot[1].load()), slot[3].load(), static_cast<at::ScalarType>(slot[2].load())};
+  call.root = slot[4].load();
+  call.reduction = slot[5].load();
   if (call.type == c10d::OpType::ALLTOALL || call.type == c10d::OpType::ALLTOALL_BASE) {
     for (int other = 0; other < size_; ++other) {
       call.given.push_back(slot[kCallWords + other].load());

@@ -35,6 +35,28 @@ std::string name_of(c10d::OpType type) {
   return name;
 }
 
+std::string name_of(c10d::ReduceOp::RedOpType reduction) {
+  using Op = c10d::ReduceOp;
+  switch (reduction) {
+    case Op::SUM:
+      return "SUM";
+    case Op::PRODUCT:
+      return "PRODUCT";
+    case Op::MIN:
+      return "MIN";
+    case Op::MAX:
+      return "MAX";
+    case Op::BAND:
+      return "BAND";
+    case Op::BOR:
+      return "BOR";
+    case Op::BXOR:
+      return "BXOR";
+    default: // no transport is asked for another
+      return std::to_string(static_cast<int>(reduction));
+  }
+}
+
 Call Call::on(c10d::OpType type, const at::Tensor& tensor) {
   return {type, tensor.numel(), tensor.scalar_type()};
 }
@@ -48,6 +70,25 @@ Call Call::on(c10d::OpType type, const std::vector<at::Tensor>& tensors) {
     call.count += tensors[i].numel();
   }
   return call;
+}
+
+Call Call::rooted(int64_t rank) && {
+  root = rank;
+  return std::move(*this);
+}
+
+Call Call::reducing(const c10d::ReduceOp& carried) && {
+  using Op = c10d::ReduceOp;
+  auto operation = carried.op_;
+  if (dtype == at::kBool) {
+    if (operation == Op::PRODUCT || operation == Op::MIN) {
+      operation = Op::BAND;
+    } else if (operation == Op::SUM || operation == Op::MAX) {
+      operation = Op::BOR;
+    }
+  }
+  reduction = static_cast<int64_t>(operation);
+  return std::move(*this);
 }
 
 std::string Call::text() const {

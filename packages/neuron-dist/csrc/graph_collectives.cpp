@@ -221,7 +221,9 @@ at::Tensor reduced(
   c10d::AllreduceOptions options;
   options.reduceOp = plan.carried;
   TensorList carried{carried_view(place)};
-  members.group->run(Call::on(type, values), [&](auto& carrier) { return carrier.allreduce(carried, options); });
+  members.group->run(Call::on(type, values).reducing(plan.carried), [&](auto& carrier) {
+    return carrier.allreduce(carried, options);
+  });
   return place;
 }
 
@@ -298,8 +300,9 @@ void collective_broadcast(const Members& members, const at::Tensor& x, at::Tenso
   c10d::BroadcastOptions options;
   options.rootRank = members.places[0];
   TensorList carried{carried_view(y)};
-  members.group->run(
-      Call::on(c10d::OpType::BROADCAST, y), [&](auto& carrier) { return carrier.broadcast(carried, options); });
+  members.group->run(Call::on(c10d::OpType::BROADCAST, y).rooted(options.rootRank), [&](auto& carrier) {
+    return carrier.broadcast(carried, options);
+  });
 }
 
 // Handlers ------------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "gil.h"
@@ -210,18 +211,18 @@ void ProcessGroupNeuron::compare_calls(const Call& call) {
   if (c10d::debug_level() != c10d::DebugLevel::Detail) {
     return;
   }
-  auto own = at::empty({3}, at::kLong);
-  auto* words = own.mutable_data_ptr<int64_t>();
-  words[0] = static_cast<int64_t>(call.type);
-  words[1] = call.count;
-  words[2] = static_cast<int64_t>(call.dtype);
-  auto all = at::empty({3 * getSize()}, at::kLong);
+  const std::array<int64_t, 5> words{
+      static_cast<int64_t>(call.type), call.count, static_cast<int64_t>(call.dtype), call.root, call.reduction};
+  const auto count = static_cast<int64_t>(words.size());
+  auto own = at::empty({count}, at::kLong);
+  std::copy(words.begin(), words.end(), own.mutable_data_ptr<int64_t>());
+  auto all = at::empty({count * getSize()}, at::kLong);
   carrier_->_allgather_base(all, own, {})->wait(kNoTimeout);
   const auto* others = all.const_data_ptr<int64_t>();
   for (int rank = 0; rank < getSize(); ++rank) {
     TORCH_CHECK_WITH(
         DistBackendError,
-        std::equal(words, words + 3, others + 3 * rank),
+        std::equal(words.begin(), words.end(), others + count * rank),
         "nothing, for the calls were compared before they began (TORCH_DISTRIBUTED_DEBUG=DETAIL).");
   }
 }
@@ -260,7 +261,7 @@ WorkPtr ProcessGroupNeuron::broadcast(TensorList& tensors, const c10d::Broadcast
   auto cargo = cargo_for_move();
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::Read : Access::Write);
   return collective(
-      Call::on(OpType::BROADCAST, tensors.at(0)),
+      Call::on(OpType::BROADCAST, tensors.at(0)).rooted(options.rootRank),
       [&] { return carrier_->broadcast(carried, options); },
       cargo,
       tensors);
@@ -274,7 +275,7 @@ WorkPtr ProcessGroupNeuron::allreduce(TensorList& tensors, const c10d::Allreduce
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
   return collective(
-      Call::on(OpType::ALLREDUCE, tensors[0]),
+      Call::on(OpType::ALLREDUCE, tensors[0]).reducing(carried_options.reduceOp),
       [&] { return carrier_->allreduce(carried, carried_options); },
       cargo,
       tensors);
@@ -288,7 +289,7 @@ WorkPtr ProcessGroupNeuron::allreduce_coalesced(TensorList& tensors, const c10d:
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, Access::ReadWrite);
   return collective(
-      Call::on(OpType::ALLREDUCE_COALESCED, tensors),
+      Call::on(OpType::ALLREDUCE_COALESCED, tensors).reducing(carried_options.reduceOp),
       [&] { return carrier_->allreduce_coalesced(carried, carried_options); },
       cargo,
       tensors);
@@ -302,7 +303,10 @@ WorkPtr ProcessGroupNeuron::reduce(TensorList& tensors, const c10d::ReduceOption
   auto cargo = std::make_shared<Cargo>(std::move(plan), getSize());
   auto carried = cargo->load(tensors, options.rootRank == getRank() ? Access::ReadWrite : Access::Spoil);
   return collective(
-      Call::on(OpType::REDUCE, tensors[0]), [&] { return carrier_->reduce(carried, carried_options); }, cargo, tensors);
+      Call::on(OpType::REDUCE, tensors[0]).reducing(carried_options.reduceOp).rooted(options.rootRank),
+      [&] { return carrier_->reduce(carried, carried_options); },
+      cargo,
+      tensors);
 }
 
 WorkPtr ProcessGroupNeuron::allgather(TensorLists& outputs, TensorList& inputs, const c10d::AllgatherOptions& options) {
@@ -375,7 +379,7 @@ WorkPtr ProcessGroupNeuron::gather(TensorLists& outputs, TensorList& inputs, con
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
   return collective(
-      Call::on(OpType::GATHER, inputs),
+      Call::on(OpType::GATHER, inputs).rooted(options.rootRank),
       [&] { return carrier_->gather(targets, sources, options); },
       cargo,
       flatten(outputs));
@@ -386,7 +390,10 @@ WorkPtr ProcessGroupNeuron::scatter(TensorList& outputs, TensorLists& inputs, co
   auto sources = cargo->load(inputs, Access::Read);
   auto targets = cargo->load(outputs, Access::Write);
   return collective(
-      Call::on(OpType::SCATTER, outputs), [&] { return carrier_->scatter(targets, sources, options); }, cargo, outputs);
+      Call::on(OpType::SCATTER, outputs).rooted(options.rootRank),
+      [&] { return carrier_->scatter(targets, sources, options); },
+      cargo,
+      outputs);
 }
 
 // Gloo has no reduce-scatter of its own: it too reduces everywhere and keeps a part. Done here, the work is
@@ -408,7 +415,7 @@ WorkPtr ProcessGroupNeuron::reduce_and_keep(
   }
   TensorList carried{carried_view(buffer)};
   return collective(
-      Call::on(type, parts),
+      Call::on(type, parts).reducing(carried_options.reduceOp),
       [&] { return carrier_->allreduce(carried, carried_options); },
       std::move(cargo),
       std::move(outputs));

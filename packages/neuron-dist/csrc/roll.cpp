@@ -40,6 +40,8 @@ std::exception_ptr backend_error(const std::string& message) {
   }
 }
 
+/// Between the text of a call and what is named only where the texts of two calls are the same.
+constexpr char kBesides = '\t';
 /// How many calls a rank's note names.
 constexpr size_t kLatest = 16;
 
@@ -202,7 +204,7 @@ void Roll::say_how_far() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     note << entered_;
-    std::for_each(latest_.rbegin(), latest_.rend(), [&](const Call& call) { note << "\n" << call.text(); });
+    std::for_each(latest_.rbegin(), latest_.rend(), [&](const Call& call) { note << "\n" << line_of(call); });
   }
   store_->set(key_of(rank_), note.str());
 }
@@ -224,31 +226,51 @@ std::string Roll::describe_other_call(uint64_t number, const Call& call) {
     std::getline(note, line);
     const auto latest = std::stoull(line);
     for (auto at = latest; at >= number && std::getline(note, line); --at) {
-      if (at == number && line != call.text()) {
-        return two_calls(rank, line, call.text());
+      if (at == number && line != line_of(call)) {
+        return two_calls(rank, line, line_of(call));
       }
     }
   }
   return "every rank arrived, and a connection between them broke or stalled.";
 }
 
+std::string Roll::line_of(const Call& call) const {
+  auto line = call.text() + kBesides;
+  if (call.reduction >= 0) {
+    line += " with " + distributed::name_of(static_cast<c10d::ReduceOp::RedOpType>(call.reduction));
+  }
+  if (call.root >= 0) {
+    line += " with root " + std::to_string(name_of(static_cast<int>(call.root)));
+  }
+  return line;
+}
+
 std::string Roll::two_calls(int other, const std::string& others, const std::string& own) const {
+  const auto text_of_line = [](const std::string& line) { return line.substr(0, line.find(kBesides)); };
+  const bool alike = text_of_line(others) == text_of_line(own);
+  const auto shown = [&](std::string line) {
+    if (!alike) {
+      return text_of_line(line);
+    }
+    line.erase(std::remove(line.begin(), line.end(), kBesides), line.end());
+    return line;
+  };
   return c10::str(
       "rank ",
       name_of(other),
       " called ",
-      others,
+      shown(others),
       " there, and rank ",
       name_of(rank_),
       " called ",
-      own,
+      shown(own),
       ". All ranks must make the same calls in the same order.");
 }
 
 std::string Roll::describe_difference(const Call& call, int other, const Call& others) const {
   const auto exchanges = [](const Call& any) { return any.count < 0 && !any.given.empty(); };
   if (!exchanges(call) || !exchanges(others) || call.type != others.type || call.dtype != others.dtype) {
-    return two_calls(other, others.text(), call.text());
+    return two_calls(other, line_of(others), line_of(call));
   }
   return c10::str(
       "rank ",

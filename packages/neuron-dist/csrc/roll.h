@@ -56,6 +56,9 @@ class Roll {
   bool has_arrived(int rank, uint64_t number);
   std::vector<int> find_missing(uint64_t number);
   std::string describe_other_call(uint64_t number, const Call& call);
+  /// A call as notes have it: its text, then its reduction and its root.
+  std::string line_of(const Call& call) const;
+  /// `others` and `own` are lines; reductions and roots are named only where the texts are the same.
   std::string two_calls(int other, const std::string& others, const std::string& own) const;
   std::string describe_difference(const Call& call, int other, const Call& others) const;
   /// The beginning of every message about a collective.

@@ -26,6 +26,27 @@ def test_a_difference_is_an_error_before_anything_is_sent(pair: World, name: str
             assert "were compared" in others[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("root of broadcast", [f"broadcast of 4 Float with root {rank}" for rank in range(2)]),
+        ("operator of all_reduce", [f"all_reduce of 4 Float with {operator}" for operator in ("SUM", "MAX")]),
+        ("operator of reduce", [f"reduce of 4 Float with {operator} with root 0" for operator in ("SUM", "MAX")]),
+        ("another call", ["all_reduce of 4 Float", "broadcast of 4 Float"]),
+    ],
+)
+def test_what_differs_is_named(pair: World, name: str, calls: list[str]) -> None:
+    errors = [error for error, _ in pair.run(mismatches.errors_of, name)]
+    texts = [
+        f"rank {1 - rank} called {calls[1 - rank]} there, and rank {rank} called {calls[rank]}." for rank in (0, 1)
+    ]
+    assert any(text in str(error) for text, error in zip(texts, errors, strict=True))
+
+
+def test_operators_that_are_the_same(pair: World) -> None:
+    pair.run(mismatches.operators_that_are_the_same)
+
+
 def test_what_a_rank_gives_itself(pair: World) -> None:
     pair.run(mismatches.what_one_rank_gives_itself)
 

@@ -54,6 +54,8 @@ def _another(group: Any, rank: int) -> None:
         dist.broadcast(_ones(4), group_src=0, group=group)
 
 
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+
 CALLS: dict[str, Call] = {
     "all_reduce": lambda group, rank: dist.all_reduce(_ones(_size(rank)), group=group),
     "all_reduce_dtype": lambda group, rank: dist.all_reduce(_ones(4, (torch.float32, torch.int32)[rank]), group=group),
@@ -80,6 +82,15 @@ CALLS: dict[str, Call] = {
     "uneven all_to_all_single": _uneven,
     "send": _send,
     "another call": _another,
+    "root of broadcast": lambda group, rank: dist.broadcast(_ones(4), group_src=rank, group=group),
+    "root of reduce": lambda group, rank: dist.reduce(_ones(4), group_dst=rank, group=group),
+    "root of gather": lambda group, rank: dist.gather(_ones(4), [_ones(4), _ones(4)], group_dst=rank, group=group),
+    "root of scatter": lambda group, rank: dist.scatter(_ones(4), [_ones(4), _ones(4)], group_src=rank, group=group),
+    "operator of all_reduce": lambda group, rank: dist.all_reduce(_ones(4), (SUM, MAX)[rank], group=group),
+    "operator of reduce": lambda group, rank: dist.reduce(_ones(4), 0, (SUM, MAX)[rank], group=group),
+    "operator of reduce_scatter": lambda group, rank: dist.reduce_scatter_single(
+        _ones(4), _ones(8), (SUM, MAX)[rank], group=group
+    ),
 }
 
 
@@ -104,6 +115,18 @@ def errors_of(name: str) -> tuple[str | None, str | None]:
     return errors[0], errors[-1] if len(errors) > 1 else None
 
 
+def operators_that_are_the_same() -> None:
+    """A mean is a sum until all ranks' values are there, and of truth values there are two reductions."""
+    rank = dist.get_rank()
+    values = _ones(4)
+    dist.all_reduce(values, (dist.ReduceOp.SUM, dist.ReduceOp.AVG)[rank])
+    assert values.tolist() == [(2.0, 1.0)[rank]] * 4
+    for operations, expected in (((SUM, MAX), True), ((dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN), False)):
+        flags = torch.tensor([rank == 0], device="neuron")
+        dist.all_reduce(flags, operations[rank])
+        assert flags.tolist() == [expected]
+
+
 def what_one_rank_gives_itself() -> None:
     """Is compared without the others."""
     rank = dist.get_rank()
@@ -123,7 +146,7 @@ def memory_of_a_group_that_is_gone(folder: str) -> None:
     host = Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
     place = f"neuron_roll/board/0/{host}"
     if rank == 0:
-        file.write_bytes(bytes(28696))  # as much as two ranks share
+        file.write_bytes(bytes(32792))  # as much as two ranks share
         store.set(place, f"7 {file}")
         store.add(f"{place}/first", 1)
     dist.barrier()
