@@ -129,6 +129,7 @@ def test_outputs_are_accounted_as_device_memory() -> None:
     function = compiled(lambda x: x + 1)
     x = torch.zeros(1 << 20, device="neuron")
     function(x)
+    gc.collect()
     before = torch.accelerator.memory_allocated()
     result = function(x)
     assert torch.accelerator.memory_allocated() - before == result.numel() * 4
@@ -140,6 +141,7 @@ def test_inputs_are_not_kept() -> None:
     produce, consume = compiled(lambda x: x * 3 + 1), compiled(lambda x: x.sum())
     x = torch.zeros(1 << 20, device="neuron")
     expected = consume(produce(x)).item()
+    gc.collect()
     before = torch.accelerator.memory_allocated()
     for tensor in (produce(x), torch.ones(1 << 20, device="neuron")):
         assert consume(tensor).item() == expected
