@@ -151,6 +151,27 @@ def test_only_what_changed_is_compiled(project: Path) -> None:
         build(project)
 
 
+def test_sources_share_translation_units(tmp_path: Path) -> None:
+    root = write_project(tmp_path, [])
+    edit(root / "pyproject.toml", 'sources = ["csrc/answer.cpp"]', 'sources = ["csrc/*.cpp"]\nunits = 2')
+    for name in ("one", "two", "three"):
+        (root / "csrc" / f"{name}.cpp").write_text(f"int {name}() {{ return 1; }}\n", encoding="utf-8")
+    first = build(root)
+    assert first.returncode == 0, first.stderr
+    compiled = [line.split("compile ")[1] for line in first.stderr.splitlines() if "compile " in line]
+    assert sorted(compiled) == [
+        "csrc/bindings/bindings.cpp",
+        "generated.cpp",
+        "third_party/unit_0.cpp",
+        "third_party/unit_1.cpp",
+    ]
+    (root / "csrc" / "two.cpp").write_text("int two() { return 2; }\n", encoding="utf-8")
+    again = build(root).stderr
+    assert sum("compile " in line for line in again.splitlines()) == 1
+    (root / "csrc" / "two.cpp").unlink()
+    assert build(root).returncode == 0
+
+
 def test_hatchling_finds_the_hook_and_tags_the_wheel(project: Path, tmp_path: Path) -> None:
     run_here("-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path), cwd=project)
     (wheel,) = tmp_path.glob("*.whl")
@@ -252,6 +273,11 @@ def test_generator_that_fails(small_project: Path) -> None:
         ('package = "src/third_party"', "package = 3", "needs `package` as a string, not 3"),
         ('sources = ["csrc/answer.cpp"]', 'sources = "csrc/answer.cpp"', "needs `sources` as a list of str"),
         ('sources = ["csrc/answer.cpp"]', 'sources = ["csrc/other.cpp"]', "no source of `third_party` matches"),
+        (
+            'sources = ["csrc/answer.cpp"]',
+            'sources = ["csrc/answer.cpp"]\nunits = 0',
+            "needs `units` as a positive integer",
+        ),
         ('headers = ["csrc/answer.h"]', 'headers = ["csrc/other.h"]', "no header of third-party matches"),
         ('include-dirs = ["csrc"]', 'include-dirs = ["{no_such_module}/include"]', "`no_such_module` is not installed"),
         ('generate = "csrc/generate.py"', 'generate = "csrc/no.py"', "does not exist"),

@@ -37,6 +37,11 @@ class Layout:
         return self.build_dir / "objects"
 
     @property
+    def units(self) -> Path:
+        """Translation units that include several sources, by target."""
+        return self.build_dir / "units"
+
+    @property
     def stage(self) -> Path:
         """What will be put into the import package, at its place."""
         return self.build_dir / "stage"
@@ -52,6 +57,16 @@ def output_path(target: Target) -> PurePosixPath:
     if target.kind is TargetKind.LIBRARY:
         return target.output
     return target.output.with_name(target.output.name + sysconfig.get_config_var("EXT_SUFFIX"))
+
+
+def translation_units(project: Project, layout: Layout) -> dict[Path, bytes]:
+    """What lies in `Layout.units`: one file per unit of each target that asks for them."""
+    files = {}
+    for target in project.targets:
+        for name, members in _units(project, target).items():
+            lines = [f'#include "{member}"\n' for member in members]
+            files[Path(target.name) / name] = "".join(lines).encode()
+    return files
 
 
 def render(project: Project, toolchain: Toolchain, layout: Layout) -> str:
@@ -81,7 +96,7 @@ def _write_target(writer: "Writer", project: Project, target: Target, toolchain:
     objects = []
     for base, source_path in _sources(project, target, layout):
         relative = source_path.relative_to(base)
-        folder = "generated" if base == layout.generated else "."
+        folder = "." if base == project.root else base.name
         obj = str(layout.objects / target.name / folder / relative.with_suffix(".o"))
         writer.build(
             [obj],
@@ -102,13 +117,27 @@ def _write_target(writer: "Writer", project: Project, target: Target, toolchain:
 
 
 def _sources(project: Project, target: Target, layout: Layout) -> list[tuple[Path, Path]]:
+    """What is compiled, each with the folder that its name is told from."""
+    units = [layout.units / target.name / name for name in _units(project, target)]
+    found = [(layout.units, unit) for unit in units] or _matches(target, project.root, target.sources)
+    return found + _matches(target, layout.generated, target.generated)
+
+
+def _units(project: Project, target: Target) -> dict[str, list[Path]]:
+    """The sources of each unit; none where every source is compiled by itself."""
+    if target.units is None:
+        return {}
+    sources = [source for _, source in _matches(target, project.root, target.sources)]
+    return {f"unit_{index}.cpp": sources[index :: target.units] for index in range(min(target.units, len(sources)))}
+
+
+def _matches(target: Target, base: Path, patterns: tuple[str, ...]) -> list[tuple[Path, Path]]:
     found: list[tuple[Path, Path]] = []
-    for base, patterns in ((project.root, target.sources), (layout.generated, target.generated)):
-        for pattern in patterns:
-            matches = sorted(base.glob(pattern))
-            if not matches:
-                raise BuildConfigError(f"no source of `{target.name}` matches `{pattern}` in {base}.")
-            found += [(base, match) for match in matches]
+    for pattern in patterns:
+        matches = sorted(base.glob(pattern))
+        if not matches:
+            raise BuildConfigError(f"no source of `{target.name}` matches `{pattern}` in {base}.")
+        found += [(base, match) for match in matches]
     return found
 
 

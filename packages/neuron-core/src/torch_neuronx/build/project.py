@@ -9,6 +9,7 @@
     name = "torch_neuronx"                      # -> lib/libtorch_neuronx.so
     sources = ["csrc/runtime/*.cpp"]            # globs, relative to the project
     generated = ["*.cpp"]                       # globs, relative to the generator's output
+    units = 2                                   # optional: `sources` in so many translation units, not one each
     include-dirs = ["csrc", "{jaxlib}/include"] # {module} is the folder of an installed package
     links = ["torch", "torch_cpu", "c10"]
 
@@ -16,6 +17,9 @@
     name = "_C"                                 # -> _C.cpython-311-x86_64-linux-gnu.so
     sources = ["csrc/python/*.cpp"]
     links = ["torch", "torch_cpu", "c10", "torch_python", "torch_neuronx"]
+
+Reading torch's headers takes longer than compiling most files that include them: `units` reads them that many times.
+The sources of a unit share it, names in anonymous namespaces included.
 
 A name in `links` is a library of the same project, `torch_neuronx` (the installed core), or one that torch ships.
 """
@@ -30,6 +34,7 @@ from typing import Any
 from .errors import BuildConfigError
 
 _HOOK_NAMES = ("neuron-extension", "custom")
+_TARGET_KEYS = {"name", "output", "sources", "generated", "units", "include-dirs", "defines", "links"}
 
 
 class TargetKind(enum.Enum):
@@ -48,6 +53,7 @@ class Target:
     output: PurePosixPath
     sources: tuple[str, ...]
     generated: tuple[str, ...]
+    units: int | None
     include_dirs: tuple[str, ...]
     defines: tuple[str, ...]
     links: tuple[str, ...]
@@ -116,7 +122,7 @@ def parse_project(root: Path, name: str, requirements: list[str], table: Mapping
 
 def _target(kind: TargetKind, entry: Mapping[str, Any]) -> Target:
     where = f"an entry of `{'libraries' if kind is TargetKind.LIBRARY else 'extensions'}`"
-    _refuse_unknown(entry, {"name", "output", "sources", "generated", "include-dirs", "defines", "links"}, where)
+    _refuse_unknown(entry, _TARGET_KEYS, where)
     name = _text(entry, "name", where)
     default = f"lib/lib{name}.so" if kind is TargetKind.LIBRARY else name
     return Target(
@@ -125,6 +131,7 @@ def _target(kind: TargetKind, entry: Mapping[str, Any]) -> Target:
         output=PurePosixPath(entry.get("output", default)),
         sources=tuple(_list(entry, "sources", str, where)),
         generated=tuple(_list(entry, "generated", str, where)),
+        units=_count(entry, "units", where),
         include_dirs=tuple(_list(entry, "include-dirs", str, where)),
         defines=tuple(_list(entry, "defines", str, where)),
         links=tuple(_list(entry, "links", str, where)),
@@ -142,6 +149,13 @@ def _text(table: Mapping[str, Any], key: str, where: str) -> str:
     if not isinstance(value, str):
         raise BuildConfigError(f"{where} needs `{key}` as a string, not {value!r}.")
     return value
+
+
+def _count(table: Mapping[str, Any], key: str, where: str) -> int | None:
+    value = table.get(key)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise BuildConfigError(f"{where} needs `{key}` as a positive integer, not {value!r}.")
 
 
 def _list(table: Mapping[str, Any], key: str, item: type, where: str) -> list[Any]:

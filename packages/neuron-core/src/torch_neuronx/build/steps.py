@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import BuildConfigError, CompileFailedError
-from .ninja_file import Layout, output_path, render
+from .ninja_file import Layout, output_path, render, translation_units
 from .project import Project
 from .toolchain import Toolchain, child_environment, find_ninja, find_toolchain
 
@@ -53,6 +53,7 @@ def build(project: Project) -> Built:
     layout.build_dir.mkdir(parents=True, exist_ok=True)
     with _locked(layout.build_dir):
         _generate(project, layout)
+        _mirror(layout.units, translation_units(project, layout))
         _write_if_changed(layout.ninja_file, render(project, toolchain, layout).encode())
         _run_ninja(project, toolchain, layout)
         files = _stage(project, toolchain, layout)
