@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from ranks import compare, compiled
+from ranks import compiled
 from ranks.world import RankError, World
 
 from torch_neuronx_dist.graphs.replica_groups import partition
@@ -21,9 +21,9 @@ def test_a_compiled_collective_equals_the_eager_one(pair: World, name: str, tmp_
     pair.run(compiled.equals_eager, name, str(tmp_path))
 
 
-@pytest.mark.parametrize("layout", compare.LAYOUTS)
-def test_all_collectives_in_every_layout_of_groups(four: World, layout: str, tmp_path: Path) -> None:
-    four.run(compiled.equal_eager_in_one_graph, layout, str(tmp_path))
+@pytest.mark.parametrize(("layout", "ranks"), [("world", 4), ("halves", 4), ("alone", 2)])
+def test_all_collectives_in_every_layout_of_groups(worlds: Worlds, layout: str, ranks: int, tmp_path: Path) -> None:
+    worlds.of(ranks).run(compiled.equal_eager_in_one_graph, layout, str(tmp_path))
 
 
 def test_gradients_of_collectives(four: World, tmp_path: Path) -> None:

@@ -190,24 +190,3 @@ def test_split_groups_and_outsiders(tmp_path: Path) -> None:
         )
     )
     assert torchrun(4, script).count("is done") == 4
-
-
-def test_the_smoke_test_of_a_user(tmp_path: Path) -> None:
-    script = tmp_path / "smoke.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import torch
-            import torch.distributed as dist
-
-            dist.init_process_group(backend="neuron")
-            try:
-                tensor = torch.ones(1, device=torch.device("neuron")) * (dist.get_rank() + 1)
-                dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
-                print(f"sum is {tensor.item()}", flush=True)
-            finally:
-                dist.destroy_process_group()
-            """
-        )
-    )
-    assert torchrun(2, script).count("sum is 3.0") == 2

@@ -33,6 +33,12 @@ PRELOAD = (
     "torch._functorch.aot_autograd",
     "torch._inductor.compile_fx",
     "torch_mlir.fx",
+    "torch_neuronx_compile.capture.aot",
+    "torch_neuronx_compile.compilers.emulator.compiler",
+    "torch_neuronx_compile.decompositions.table",
+    "torch_neuronx_compile.lowering.lower",
+    "torch_neuronx_compile.passes.pipeline",
+    "torch_neuronx_compile.worker.client",
     "jax",
     "pytest",
 )

@@ -3,7 +3,6 @@
 A program returns what it computed, as CPU tensors: losses first, then the final parameters, this rank's part of each.
 """
 
-import copy
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
@@ -525,8 +524,8 @@ def context_parallel_refuses(mesh_size: int) -> None:
 # Checkpoints ----------------------------------------------------------------------------------------------------------
 
 
-def save_checkpoint(folder: str, *, asynchronous: bool) -> list[torch.Tensor]:
-    """Train sharded, save model and optimizer, and return the whole parameters."""
+def save_checkpoints(at_once: str, in_the_background: str) -> list[torch.Tensor]:
+    """Train sharded, save model and optimizer in both ways, and return the whole parameters that were saved."""
     import torch.distributed.checkpoint as checkpoint
     from torch.distributed.checkpoint.state_dict import get_state_dict
 
@@ -535,13 +534,12 @@ def save_checkpoint(folder: str, *, asynchronous: bool) -> list[torch.Tensor]:
     fit(model, "neuron", optimizer=optimizer, same_everywhere=True)
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments}
-    if asynchronous:
-        saving = checkpoint.async_save(state, checkpoint_id=folder)
-        fit(copy.deepcopy(make_model()).to("neuron"), "neuron", same_everywhere=True)  # what goes on meanwhile
-        saving.result()
-    else:
-        checkpoint.save(state, checkpoint_id=folder)
-    return [parameter.full_tensor().detach().cpu() for parameter in model.parameters()]
+    saved = [parameter.full_tensor().detach().cpu() for parameter in model.parameters()]
+    checkpoint.save(state, checkpoint_id=at_once)
+    saving = checkpoint.async_save(state, checkpoint_id=in_the_background)
+    fit(model, "neuron", optimizer=optimizer, same_everywhere=True)  # what goes on meanwhile changes what was given
+    saving.result()
+    return saved
 
 
 def load_checkpoint(folder: str) -> list[torch.Tensor]:
