@@ -365,7 +365,7 @@ def _resident() -> int:
 def main(
     sections: Annotated[list[Section] | None, typer.Argument(help="what to measure; everything by default")] = None,
     rounds: Annotated[int, typer.Option(help="rounds per figure; cold starts take a fifth of them")] = 15,
-    threads: Annotated[int, typer.Option(help="of PyTorch; XLA takes what the machine has")] = torch.get_num_threads(),
+    threads: Annotated[int, typer.Option(help="of PyTorch; XLA takes as many")] = torch.get_num_threads(),
     cpu_time: Annotated[bool, typer.Option("--cpu-time", help="count processor time")] = False,
     calls: Annotated[int, typer.Option(help="calls of `flat`")] = 5000,
     recompiles: Annotated[int, typer.Option(help="recompilations of `flat`")] = 200,

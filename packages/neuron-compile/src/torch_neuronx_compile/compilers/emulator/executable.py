@@ -2,7 +2,8 @@
 
 import contextlib
 import importlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -20,13 +21,34 @@ from torch_neuronx_compile.xla_library import compile_options, xla_client
 if TYPE_CHECKING:  # what compiles takes a fifth of a second, and who loads a program need not have it
     from torch_neuronx_compile.compilers.emulator.steps import Steps
 
+_THREADS = "NPROC"
+"""Variable in which XLA looks for the number of its threads, when a client is made; there is no option for it."""
+
 
 @cache
 def _client() -> Any:
     # Synchronous: when a call returns, its outputs are there, as after an eager operator of the emulator.
-    client = xla_client.make_cpu_client(asynchronous=False)
+    with _threads(torch.get_num_threads()):
+        client = xla_client.make_cpu_client(asynchronous=False)
     register_own_handlers()
     return client
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Have XLA start as many threads as torch has, where the user asks for no number.
+
+    It would start one for each processor in every rank of a job: they take the processors from the threads that the
+    other ranks' collectives wait for.
+    """
+    if _THREADS in os.environ:
+        yield
+        return
+    os.environ[_THREADS] = str(count)
+    try:
+        yield
+    finally:
+        os.environ.pop(_THREADS, None)
 
 
 def get_ready() -> None:
