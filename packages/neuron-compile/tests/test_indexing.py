@@ -65,6 +65,8 @@ DIFFERENTIABLE: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "sum of a scalar": (lambda x: x.sum(0), (_x(),)),
 }
 SORTED = torch.tensor([0.0, 1.0, 1.0, 2.0, 5.0])
+UNORDERED = torch.tensor([[0.0, 1.0, 2.0, float("nan"), float("nan")], [float("nan")] * 3 + [1.0, 2.0]])
+SOUGHT = torch.tensor([[-1.0, 1.0, 2.0, 3.0, float("inf"), float("nan")]]).repeat(2, 1)
 VALUES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "sort with NaN": (lambda x: x.sort(), (torch.tensor([2.0, float("nan"), -1.0, float("nan"), 2.0]),)),
     "sort of truth values": (lambda x: x.sort(stable=True), (MASK,)),
@@ -72,6 +74,11 @@ VALUES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "nanmedian": (lambda x: x.nanmedian(), (torch.tensor([2.0, float("nan"), -1.0, 4.0, 3.0]),)),
     "mode": (lambda x: x.mode(1), (torch.tensor([[3, 1, 3, 1, 2], [5, 4, 4, 4, 5]]),)),
     "searchsorted": (lambda s, v: torch.searchsorted(s, v, right=True), (SORTED, torch.tensor([-1.0, 1.0, 9.0]))),
+    "searchsorted among NaN, from the left": (torch.searchsorted, (UNORDERED, SOUGHT)),
+    "searchsorted among NaN, from the right": (
+        lambda s, v: torch.searchsorted(s, v, right=True),
+        (UNORDERED, SOUGHT),
+    ),
     "bucketize": (lambda v, s: torch.bucketize(v, s), (torch.tensor([-1.0, 1.0, 9.0]), SORTED)),
     "cummin with NaN": (lambda x: x.cummin(0), (torch.tensor([2.0, 1.0, float("nan"), 1.0]),)),
     "cumsum of integers": (lambda x: x.cumsum(0), (torch.arange(9, dtype=torch.int32),)),
@@ -82,6 +89,10 @@ VALUES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "histogram in an empty range": (lambda x: torch.histogram(x, 2, range=(1.5, 1.5)), (SORTED,)),
     "integers put": (lambda x: x.index_add(0, ROWS.to(x.device), x[:4] * 2), (torch.arange(12).reshape(6, 2),)),
     "extremes of truth values": (lambda x: (*x.max(1), *x.min(0)), (MASK,)),
+    "extremes with NaN twice": (
+        lambda x: (*x.max(1), *x.min(0), *x.max(0, keepdim=True)),
+        (torch.tensor([[1.0, float("nan"), 2.0, float("nan")], [3.0, float("nan"), 3.0, 0.0]]),),
+    ),
     "nothing": (lambda x: x[:, :0].sort(1)[0].cumsum(1), (_x(3, 2),)),
     "nonzero_static": (lambda x: torch.nonzero_static(x, size=8), (MASK,)),
 }

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.strides import elements, inverse
 from torch_neuronx_compile.structured_ops import (
     MAXIMUM,
     MINIMUM,
@@ -373,13 +374,14 @@ def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, 
 def as_strided_scatter(
     self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Tensor:
-    """Decompose a scatter through a view of a contiguous tensor."""
-    where = torch.full([*size], storage_offset or 0, dtype=torch.int64, device=self.device)
-    for dim, (extent, step) in enumerate(zip(size, stride, strict=True)):
-        along = torch.arange(extent, device=self.device) * step
-        where = where + along.reshape([-1 if i == dim else 1 for i in range(len(size))])
-    flat = scatter_rows(self.reshape(-1), where.reshape(-1), src.reshape(-1))
-    return flat.reshape(self.shape)
+    """Decompose into a scatter to the elements in the order in which they lie in memory."""
+    found = elements(self, size, stride, storage_offset)
+    if found is None:
+        return NotImplemented  # type: ignore[no-any-return]
+    order, where = found
+    permuted = self.permute(order)
+    flat = scatter_rows(permuted.reshape(-1), where.reshape(-1), src.reshape(-1))
+    return flat.reshape(permuted.shape).permute(inverse(order))
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.decompositions.strides import elements, laid_out
+
 aten = torch.ops.aten
 
 
@@ -42,12 +44,11 @@ def _copy_of(view: Callable[..., Any]) -> Callable[..., Any]:
 
 def as_strided(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
     """Gather from the elements in the order in which they lie in memory."""
-    index = torch.full((), storage_offset or 0, dtype=torch.int64, device=self.device)
-    for extent, step in zip(size, stride, strict=True):
-        index = index[..., None] + torch.arange(extent, dtype=torch.int64, device=self.device) * step
-    strides = self.stride()
-    order = sorted(range(self.dim()), key=lambda axis: -strides[axis])
-    return self.permute(order).reshape(-1)[index.reshape(-1)].reshape(size)
+    found = elements(self, size, stride, storage_offset)
+    if found is None:
+        return NotImplemented  # type: ignore[no-any-return]
+    order, where = found
+    return self.permute(order).reshape(-1)[where.reshape(-1)].reshape(size)
 
 
 def resize(self: Tensor, size: Sequence[int], *, memory_format: torch.memory_format | None = None) -> Tensor:
@@ -85,5 +86,6 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.as_strided_copy.default: _copy_of(torch.as_strided),
     aten.as_strided.default: as_strided,
     aten.resize.default: resize,
+    torch.ops.prims.copy_strided.default: laid_out,  # what PyTorch's decomposition of lerp ends with
     aten.roll.default: roll,
 }

@@ -143,17 +143,15 @@ def searchsorted(
     if sorted_sequence.dim() > 1:
         base = torch.arange(sequence.numel() // extent, device=self.device) * extent
         base = base.reshape([*sorted_sequence.shape[:-1], 1])
-    found = torch.zeros(self.shape, dtype=torch.int64, device=self.device)
-    for bit in reversed(range(extent.bit_length())):
-        ahead = found + 2**bit
-        probe = gather_rows(sequence, base + (ahead - 1).clamp(max=extent - 1))
-        passed = ~(probe > values) if right else probe < values
-        if common.is_floating_point:
-            # NaN is the greatest: a NaN to be found passes every number, and no number passes a NaN.
-            unordered = probe.isnan() & ~values.isnan()
-            passed = (passed & ~unordered) if right else (passed | (values.isnan() & ~probe.isnan()))
-        found = torch.where((ahead <= extent) & passed, ahead, found)
-    return found.to(dtype)
+    first = torch.zeros(self.shape, dtype=torch.int64, device=self.device)
+    last = torch.full(self.shape, extent, dtype=torch.int64, device=self.device)
+    for _ in range(extent.bit_length()):
+        # Eager mode's steps: what it finds where NaN stops the order depends on where it looks.
+        middle = (first + last) // 2
+        probe = gather_rows(sequence, base + middle.clamp(max=extent - 1))
+        ahead = (first < last) & ~(probe > values if right else probe >= values)
+        first, last = torch.where(ahead, middle + 1, first), torch.where(ahead, last, middle)
+    return first.to(dtype)
 
 
 def searchsorted_scalar(sorted_sequence: Tensor, self: int | float, **options: Any) -> Tensor:
@@ -181,11 +179,15 @@ def isin(elements: Tensor, test_elements: Tensor, *, assume_unique: bool = False
     return ~found if invert else found
 
 
-def _extreme(function: Callable[..., Pair]) -> Callable[..., Pair]:
+def _extreme(
+    function: Callable[..., Pair], extremes: Callable[..., Tensor], places: Callable[..., Tensor]
+) -> Callable[..., Pair]:
     def extreme(self: Tensor, dim: int, keepdim: bool = False) -> Pair:
-        """Decompose a scalar's ``max`` or ``min``, and a mask's, which torch-mlir gets wrong; it converts others."""
+        """Decompose a scalar's ``max`` or ``min``, a mask's, and floats', of whose NaN torch-mlir takes the last."""
         if self.dim() == 0:
             return self.clone(), torch.zeros_like(self, dtype=torch.int64)
+        if self.is_floating_point():
+            return extremes(self, dim, keepdim), places(self, dim, keepdim)
         if self.dtype is not torch.bool:
             return NotImplemented  # type: ignore[no-any-return]
         values, where = function(self.to(torch.int32), dim, keepdim)
@@ -209,6 +211,6 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.bucketize.Tensor: bucketize,
     aten.bucketize.Scalar: bucketize_scalar,
     aten.isin.Tensor_Tensor: isin,
-    aten.max.dim: _extreme(torch.max),
-    aten.min.dim: _extreme(torch.min),
+    aten.max.dim: _extreme(torch.max, torch.amax, torch.argmax),
+    aten.min.dim: _extreme(torch.min, torch.amin, torch.argmin),
 }

@@ -9,6 +9,7 @@ import torch
 from torch._ops import OpOverload
 
 from torch_neuronx import plugins
+from torch_neuronx_compile.decompositions.strides import keeping_order
 
 _FAMILIES = (
     "activations",
@@ -45,7 +46,7 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
         twice = own.keys() & found.keys()
         assert not twice, f"{family} decomposes {twice}, as another family does"
         own |= found
-    table = {**get_decomposition_table(), **own}
+    table = {op: keeping_order(op, found) for op, found in {**get_decomposition_table(), **own}.items()}
     # torch makes it of an empty tensor, which is made of full where memory is never left as it was found.
     table.pop(torch.ops.aten.full.default, None)
     return table

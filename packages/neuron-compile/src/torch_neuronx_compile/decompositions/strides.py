@@ -1,0 +1,87 @@
+"""Keeps the order in memory of what a program writes into.
+
+AOT Autograd makes a function of a write in place, and the name that was written to stands for its result from then on,
+with the strides that the tensor had: by these a later `reshape` is a view or a copy. A decomposition that gives the
+elements in another order would have it take a view that there is not.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+_SCATTERS = frozenset(
+    {"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter", "aten::as_strided_scatter"}
+)
+"""What a write into a view is for the tensor behind it."""
+
+
+def keeping_order(op: OpOverload, decomposition: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the decomposition of ``op``, with results in the order of its first argument if it stands for a write."""
+    if not _stands_for_a_write(op):
+        return decomposition
+
+    @wraps(decomposition)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = decomposition(*args, **kwargs)
+        if args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
+            return _in_order_of(args[0], result)
+        return result
+
+    return call
+
+
+def _stands_for_a_write(op: OpOverload) -> bool:
+    namespace, _, name = op._schema.name.partition("::")
+    if op._schema.name in _SCATTERS:
+        return True
+    in_place = getattr(getattr(torch.ops, namespace), f"{name}_", None)
+    return in_place is not None and op._overloadname in in_place.overloads()
+
+
+def _in_order_of(written: Tensor, result: Tensor) -> Tensor:
+    if written.shape != result.shape or written.layout is not torch.strided:
+        return result
+    return laid_out(result, written.stride())
+
+
+def laid_out(tensor: Tensor, strides: Sequence[int]) -> Tensor:
+    """Return ``tensor`` densely in memory, its dimensions in the order that ``strides`` have."""
+    if tensor.numel() < 2 or 0 in strides:
+        return tensor
+    order = in_memory(strides)
+    permuted = tensor.permute(order)
+    return tensor if permuted.is_contiguous() else permuted.contiguous().permute(inverse(order))
+
+
+def in_memory(strides: Sequence[int]) -> list[int]:
+    """Return the dimensions from the one whose neighbours are the furthest apart to that whose are the nearest."""
+    return sorted(range(len(strides)), key=lambda dim: -strides[dim])
+
+
+def inverse(order: Sequence[int]) -> list[int]:
+    """Return the order that undoes ``order``."""
+    return sorted(range(len(order)), key=lambda place: order[place])
+
+
+def elements(
+    tensor: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None
+) -> tuple[list[int], Tensor] | None:
+    """Return the elements that `as_strided` shows: an order of dimensions, and positions in ``tensor`` so permuted.
+
+    ``None`` if it may show memory outside ``tensor``, which no graph is given.
+    """
+    strides = tensor.stride()
+    order = in_memory(strides)
+    first = 0 if storage_offset is None else storage_offset - int(tensor.storage_offset())
+    last = first + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+    dense = tensor.permute(order).is_contiguous()
+    if 0 not in size and not (dense and first >= 0 and last < tensor.numel()):
+        return None
+    place = torch.full((), first, dtype=torch.int64, device=tensor.device)
+    for extent, step in zip(size, stride, strict=True):
+        place = place[..., None] + torch.arange(extent, dtype=torch.int64, device=tensor.device) * step
+    return order, place

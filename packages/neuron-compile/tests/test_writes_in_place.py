@@ -1,0 +1,97 @@
+"""What is written into keeps its order in memory: a view of it afterwards is the view that eager mode takes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from .helpers import check_all
+
+_ROWS = torch.tensor([2, 0])
+_MASK = torch.tensor([[True, False, True], [False, True, True], [False, False, True], [True, True, False]])
+
+
+def _rows(like: Tensor) -> Tensor:
+    return _ROWS.to(like.device)
+
+
+def _mask(like: Tensor) -> Tensor:
+    return _MASK.to(like.device)
+
+
+WRITES: dict[str, Callable[[Tensor], object]] = {
+    "index_fill": lambda y: y.index_fill_(0, _rows(y), 2.0),
+    "index_fill along columns": lambda y: y.index_fill_(1, _rows(y), 2.0),
+    "index_copy": lambda y: y.index_copy_(0, _rows(y), torch.ones(2, 3, device=y.device)),
+    "index_add": lambda y: y.index_add_(1, _rows(y), torch.ones(4, 2, device=y.device)),
+    "index_reduce": lambda y: y.index_reduce_(0, _rows(y), torch.ones(2, 3, device=y.device), "amax"),
+    "index_put": lambda y: y.index_put_((_rows(y), _rows(y)), torch.ones(2, device=y.device)),
+    "index_put of columns": lambda y: y.__setitem__((slice(None), _rows(y)), torch.ones(2, device=y.device)),
+    "scatter": lambda y: y.scatter_(0, _rows(y)[None], 1.0),
+    "scatter_add": lambda y: y.scatter_add_(1, _rows(y)[:, None], torch.ones(2, 1, device=y.device)),
+    "scatter_reduce": lambda y: y.scatter_reduce_(1, _rows(y)[:, None], torch.ones(2, 1, device=y.device), "prod"),
+    "masked_scatter": lambda y: y.masked_scatter_(_mask(y), torch.ones(12, device=y.device)),
+    "masked_fill": lambda y: y.masked_fill_(_mask(y), 1.0),
+    "put": lambda y: y.put_(_rows(y), torch.ones(2, device=y.device)),
+    "fill_diagonal": lambda y: y.fill_diagonal_(1.0),
+    "cumsum": lambda y: y.cumsum_(1),
+    "cumprod": lambda y: y.cumprod_(0),
+    "triu": lambda y: y.triu_(),
+    "renorm": lambda y: y.renorm_(2, 1, 0.5),
+    "clamp": lambda y: y.clamp_(-0.5, 0.5),
+    "remainder": lambda y: y.remainder_(0.3),
+    "lerp": lambda y: y.lerp_(torch.ones(4, 3, device=y.device), 0.5),
+    "addcmul": lambda y: y.addcmul_(torch.ones(4, 3, device=y.device), y),
+    "addmm": lambda y: y.addmm_(torch.ones(4, 2, device=y.device), torch.ones(2, 3, device=y.device)),
+    "copy": lambda y: y.copy_(torch.ones(4, 3, device=y.device)),
+    "of rows": lambda y: y[1:3].zero_(),
+    "of every other column": lambda y: y[:, ::2].fill_(1.0),
+    "of a column": lambda y: y[:, 1].mul_(2.0),
+    "of the diagonal": lambda y: y.diagonal().add_(1.0),
+    "of a view with strides": lambda y: y.as_strided((2, 2), (1, 4)).add_(1.0),
+}
+
+
+def _written(write: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
+    def call(x: Tensor) -> Tensor:
+        y = x * 1.5
+        write(y)
+        return y.t().reshape(-1)  # a view: of `y` the columns lie one after the other
+
+    return call
+
+
+@pytest.mark.filterwarnings("ignore:index_reduce:UserWarning")
+def test_views_of_what_was_written_into() -> None:
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).t()
+    check_all({name: (_written(write), (x,)) for name, write in WRITES.items()})
+
+
+def test_a_view_across_a_dimension_of_one_element() -> None:
+    """Of one element the stride is anything: it does not keep the dimensions around it from being one."""
+    x = torch.randn(5, 1, 5, generator=torch.Generator().manual_seed(0)).transpose(-1, -2)
+
+    def fill(x: Tensor) -> Tensor:
+        y = x * 1.5
+        y.index_fill_(-2, _rows(y), 1.0)
+        return y.reshape(-1)
+
+    check_all({"index_fill": (fill, (x,))})
+
+
+def test_strides_of_a_view() -> None:
+    """`as_strided` counts in the memory of the tensor behind a view; what a graph is not given is not made up."""
+
+    def shown(x: Tensor) -> Tensor:
+        return (x * 1.5)[1:].as_strided((2, 2), (1, 2), 4)
+
+    check_all({"inside": (shown, (torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),))})
+
+    def outside(x: Tensor) -> Tensor:
+        return x.as_strided((2, 2), (1, 2)) * 2
+
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    moved = x.to("neuron")
+    compiled = torch.compile(outside, backend="neuron")
+    assert torch.equal(compiled(moved[:, ::2]).cpu(), outside(x[:, ::2]))
