@@ -23,6 +23,9 @@ torch 2.13.0:
   for most of them, so that it has to come before.
 - ``TracingContext.fw_metadata``: which of a graph's outputs AOT Autograd copies into its inputs.
 - ``InputMutationAOTOutput``: the same of a joint graph, before there is that metadata.
+- ``create_synthetic_base_metadata``, ``OutputAliasInfo``, ``ViewMetaSequence``, ``as_strided_ViewMeta``: how a compiled
+  call makes its outputs that are views of arguments, where arguments lie in one memory and are written into. PyTorch
+  takes these views of that memory as if it were the argument.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
   it takes Inductor's only.
@@ -49,11 +52,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, wraps
 from traceback import StackSummary
 from typing import Any, NoReturn
 
 import torch
+from torch._C import _functionalization
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback, SkipFrame, TensorifyScalarRestartAnalysis, unimplemented
@@ -61,13 +66,15 @@ from torch._dynamo.precompile_context import PrecompileContext
 from torch._dynamo.symbolic_convert import InstructionTranslator as Translator
 from torch._dynamo.variables.higher_order_ops import _hop_name_to_variable_class as higher_order_variables
 from torch._functorch import config as _functorch_config
+from torch._functorch._aot_autograd import runtime_wrappers as _runtime_wrappers
 from torch._functorch._aot_autograd.autograd_cache import (
     BypassAOTAutogradCache,
     should_use_local_autograd_cache,
     should_use_remote_autograd_cache,
 )
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
-from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+from torch._functorch._aot_autograd.functional_utils import ViewMetaSequence
+from torch._functorch._aot_autograd.schemas import OutputAliasInfo, OutputType, SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import get_default_op_list, min_cut_rematerialization_partition
 from torch._guards import CompileContext, TracingContext, detect_fake_mode
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
@@ -113,6 +120,7 @@ __all__ = [
     "unset_fake_temporarily",
     "updated_inputs",
     "user_stack",
+    "views_of_arguments",
     "wants_dynamic_shapes",
     "write_packages",
 ]
@@ -266,6 +274,8 @@ def must_be_saved() -> bool:
 class _Thread(threading.local):
     inductors_own = True
     """Whether keys that this thread makes speak of Inductor's code generators."""
+    views_of_arguments = False
+    """Whether what this thread traces takes views of arguments from these, not from the memory that several share."""
 
 
 _thread = _Thread()
@@ -323,6 +333,56 @@ def cached_functions(tag: str) -> Iterator[None]:
             yield
         finally:
             _thread.inductors_own = before
+
+
+@contextmanager
+def views_of_arguments() -> Iterator[None]:
+    """Have AOT Autograd take outputs that are views of an argument from it, also where arguments lie in one memory."""
+    _let_views_start_at_arguments()
+    before, _thread.views_of_arguments = _thread.views_of_arguments, True
+    try:
+        yield
+    finally:
+        _thread.views_of_arguments = before
+
+
+@cache
+def _let_views_start_at_arguments() -> None:
+    names: Any = _runtime_wrappers
+    original = names.create_synthetic_base_metadata
+
+    @wraps(original)
+    def create(metadata: Any, bases: Sequence[Any], arguments: Sequence[Any], *rest: Any) -> tuple[Any, list[int]]:
+        made, changed = original(metadata, bases, arguments, *rest)
+        if _thread.views_of_arguments:
+            before = metadata.output_info
+            own = [_from_argument(*pair, bases, arguments) for pair in zip(before, made.output_info, strict=False)]
+            made = replace(made, output_info=[*own, *made.output_info[len(own) :]])
+        return made, changed
+
+    names.create_synthetic_base_metadata = create
+
+
+def _from_argument(
+    before: OutputAliasInfo, after: OutputAliasInfo, bases: Sequence[Any], arguments: Sequence[Any]
+) -> OutputAliasInfo:
+    """Return how an output is made again: ``before`` of the arguments, ``after`` of memories and other arguments."""
+    if before.output_type not in (OutputType.is_input, OutputType.alias_of_input) or before.base_idx is None:
+        return after
+    if isinstance(bases[before.base_idx], int):  # not in one memory with another argument: at another place only
+        return replace(after, output_type=before.output_type)
+    argument = arguments[before.base_idx]
+    size, stride, offset = [*argument.shape], [*argument.stride()], argument.storage_offset()
+    seen: Any = before.view_meta_sequence
+    known = seen is not None or before.output_type is OutputType.is_input
+    if not known or not all(isinstance(number, int) for number in (*size, *stride, offset)):
+        return after
+    views: Any = ViewMetaSequence.__new__(ViewMetaSequence)
+    functions: Any = _functionalization
+    start = (False, True, functions.InverseReturnMode.ViewOrScatterInverse, size, stride, offset)
+    views.sequence = [functions.as_strided_ViewMeta(start), *(seen.sequence if seen is not None else ())]
+    views.metadata = getattr(seen, "metadata", None)
+    return replace(after, output_type=OutputType.alias_of_input, view_meta_sequence=views)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ import torch
 from .compare import backward
 from .program import Program, make_inputs
 
-_DEVICE = re.compile(r"\b(neuron|cpu)(:\d+)?\b")
+_DEVICE = re.compile(r"device='\w+(:\d+)?', |\b(neuron|cpu)(:\d+)?\b")
+"""How errors name devices: a fake tensor that is not on the CPU says so."""
 
 
 def pytorch_refuses(program: Program, error: Exception) -> bool:
@@ -31,4 +32,4 @@ def _told(error: BaseException) -> tuple[type[BaseException], str, list[tuple[st
     while isinstance(error, torch._dynamo.exc.BackendCompilerFailed):
         error = error.inner_exception
     place = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)[-1:]]
-    return type(error), _DEVICE.sub("device", str(error)), place
+    return type(error), _DEVICE.sub("", str(error)), place

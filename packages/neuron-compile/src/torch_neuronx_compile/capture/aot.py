@@ -18,6 +18,7 @@ from torch_neuronx_compile._compat import (
     current_translator,
     min_cut_rematerialization_partition,
     recomputing,
+    views_of_arguments,
     written_inputs,
 )
 from torch_neuronx_compile.capture.recomputation import keep_costly
@@ -69,7 +70,13 @@ def trace(
     # Attention is one operator of the graph, which the decompositions take apart; where it cannot be, its definition.
     caching = nullcontext() if cache_tag is None else cached_functions(cache_tag)
     try:
-        with sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]), backward_with_forward(), recomputing(), caching:
+        with (
+            sdpa_kernel([SDPBackend.OVERRIDEABLE, SDPBackend.MATH]),
+            backward_with_forward(),
+            recomputing(),
+            views_of_arguments(),
+            caching,
+        ):
             compiled: Callable[..., Any] = backend(module, inputs)
     finally:
         for graph in made:
