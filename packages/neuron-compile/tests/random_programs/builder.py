@@ -60,7 +60,11 @@ class Builder:
     values: list[Value] = field(default_factory=list)
     statements: list[str] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)
-    """Addresses of memory that no statement writes into."""
+    """Addresses of memory that no statement writes into.
+
+    Where elements share it, a write changes others too, which PyTorch leaves open, and AOT Autograd does not know. What
+    is beside windows becomes zero in every compiled function that writes into these.
+    """
 
     def add(self, expression: str, *, exact: bool) -> None:
         """Add a statement unless its result is too large or the CPU refuses it."""
@@ -70,6 +74,8 @@ class Builder:
             return
         if not isinstance(result, Tensor) or result.numel() > MAX_ELEMENTS or result.is_complex():
             return
+        if _overlaps(result) or "unfold" in expression:
+            self.kept.add(result.untyped_storage().data_ptr())
         name = f"v{len(self.values)}"
         self.values.append(Value(name, result, exact))
         self.statements.append(f"{name} = {expression}")
@@ -111,3 +117,13 @@ class Builder:
     def axis(self, value: Value) -> int:
         """Choose a dimension, counted from either end."""
         return self.number(-value.rank, value.rank - 1) if value.rank else 0
+
+
+def _overlaps(tensor: Tensor) -> bool:
+    """Whether elements share memory, as those of an expanded tensor and of overlapping windows do."""
+    if tensor.layout is not torch.strided or tensor.numel() < 2:
+        return False
+    places = torch.zeros((), dtype=torch.int64)
+    for extent, step in zip(tensor.shape, tensor.stride(), strict=True):
+        places = places[..., None] + torch.arange(extent) * step
+    return places.unique().numel() < tensor.numel()

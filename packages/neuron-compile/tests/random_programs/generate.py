@@ -38,7 +38,6 @@ def programs(draw: Any, *, gradients: bool = False, breaks: bool = False) -> Pro
     for i, tensor in enumerate(make_inputs(inputs)):
         build.values.append(Value(f"v{i}", tensor, exact=True))
         if 0 in tensor.stride():
-            # Elements that share memory: a write into one changes others, and AOT Autograd does not know.
             build.kept.add(tensor.untyped_storage().data_ptr())
     modules = (*_MODULES, breaking) if breaks else _MODULES
     wanted = draw(st.sampled_from((1, 4, 6, 8, 10)))

@@ -102,6 +102,8 @@ def select_extreme(build: Builder) -> None:
         "aminmax(dim={d})[1]",
         "msort()",
     )
+    if "median(dim" in form and 0 in x.example.stride():  # the CPU's kernel reads beyond the memory of the tensor
+        return
     build.add(f"{x.name}.{form.format(d=axis, k=k)}", exact=True)
 
 
