@@ -90,9 +90,10 @@ def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> Pair:
 
 def _of_all(function: Callable[[Tensor, int], Pair]) -> Callable[[Tensor], Tensor]:
     def of_all(self: Tensor) -> Tensor:
-        """Decompose over the flattened tensor; NaN, or the least integer, where it is empty."""
+        """Decompose over the flattened tensor; NaN, the least integer or ``True`` where it is empty."""
         if self.numel() == 0:
-            empty = float("nan") if self.is_floating_point() else torch.iinfo(self.dtype).min
+            exact = True if self.dtype is torch.bool else torch.iinfo(self.dtype).min
+            empty = float("nan") if self.is_floating_point() else exact
             return torch.full((), empty, dtype=self.dtype, device=self.device)
         return function(self.reshape(-1), 0)[0]
 
