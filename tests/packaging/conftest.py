@@ -46,7 +46,9 @@ def new_environment(
         venv.create(environment.folder, with_pip=True)
         (wheel,) = distributions.glob(f"{distribution}-[0-9]*.whl")
         links = " ".join(filter(None, [os.environ.get("PIP_FIND_LINKS"), str(distributions)]))
-        environment.run("python", "-m", "pip", "install", "--quiet", f"{wheel}{extras}", PIP_FIND_LINKS=links)
+        # Byte code for all of torch takes longer to make than what these environments are used for.
+        install = ("python", "-m", "pip", "install", "--quiet", "--no-compile")
+        environment.run(*install, f"{wheel}{extras}", PIP_FIND_LINKS=links)
         return environment
 
     return create
