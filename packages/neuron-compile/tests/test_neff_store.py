@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,31 +56,43 @@ def run(home: Path, name: str = "model", *, width: int = 4, **variables: str) ->
     return result
 
 
-def test_another_process_directory_name_and_home_hit(tmp_path: Path) -> None:
-    assert run(tmp_path / "first")["compilations"] == 2  # forward and backward
-    again = run(tmp_path / "second" / "home", "other_name")
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the two programs of the model, which no test changes."""
+    folder = tmp_path_factory.mktemp("compiled once")
+    stores = {f"TORCH_NEURONX_{name}_CACHE_DIR": str(folder / name.lower()) for name in ("NEFF", "HLO")}
+    assert run(folder / "home", **stores)["compilations"] == 2  # forward and backward
+    return folder / "neff"
+
+
+@pytest.fixture
+def stored(compiled_once: Path) -> Path:
+    """The store of this test, a copy of what another process compiled."""
+    folder = Path(os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"])
+    shutil.copytree(compiled_once, folder)
+    return folder
+
+
+def test_another_process_directory_name_and_home_hit(stored: Path, tmp_path: Path) -> None:
+    again = run(tmp_path / "another home", "other_name")
     assert again == {"compilations": 0, "hits": 2, "corrupt": 0, "compile_us": [0, 0]}
 
 
-def test_another_program_misses(tmp_path: Path) -> None:
-    run(tmp_path, width=4)
+def test_another_program_misses(stored: Path, tmp_path: Path) -> None:
     assert run(tmp_path, width=5)["compilations"] == 2
 
 
-def test_another_target_misses(tmp_path: Path) -> None:
-    run(tmp_path)
+def test_another_target_misses(stored: Path, tmp_path: Path) -> None:
     assert run(tmp_path, NEURON_PLATFORM_TARGET_OVERRIDE="trn3")["compilations"] == 2
 
 
 @pytest.mark.parametrize("variable", ["TORCH_NEURONX_NEFF_DISABLE_CACHE", "TORCH_NEURONX_DISABLE_NEFF_CACHE"])
-def test_the_store_can_be_switched_off(tmp_path: Path, variable: str) -> None:
-    run(tmp_path)
+def test_the_store_can_be_switched_off(stored: Path, tmp_path: Path, variable: str) -> None:
     assert run(tmp_path, **{variable: "1"})["compilations"] == 2
 
 
-def test_a_damaged_entry_is_compiled_again(tmp_path: Path) -> None:
-    run(tmp_path)
-    entries = [path for path in Path(os.environ["TORCH_NEURONX_NEFF_CACHE_DIR"]).rglob("*") if path.is_file()]
+def test_a_damaged_entry_is_compiled_again(stored: Path, tmp_path: Path) -> None:
+    entries = [path for path in stored.rglob("*") if path.is_file()]
     assert entries
     for path in entries:
         content = bytearray(path.read_bytes())
