@@ -2,10 +2,11 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .helpers import compiled
 
@@ -30,6 +31,39 @@ def test_numbers_on_the_cpu_are_read() -> None:
     x = torch.ones(3, device="neuron")
     for value in (3.0, 4.0):
         assert function(x, torch.tensor(value)).tolist() == [value + 2] * 3
+
+
+def copied(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    host = (x @ w).cpu()
+    return host.exp(), (x @ w).relu(), host[0], host.sum()
+
+
+@pytest.mark.parametrize("options", [{}, {"fallback_execution": True}], ids=["compiled", "may fall back"])
+def test_what_the_program_copies_to_the_cpu_is_there(options: dict[str, Any]) -> None:
+    x, w = (torch.randn(3, 3, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    host = [tensor.clone().requires_grad_() for tensor in (x, w)]
+    device = [tensor.to("neuron").requires_grad_() for tensor in (x, w)]
+    results, expected = compiled(copied, options=options)(*device), copied(*host)
+    assert [result.device.type for result in results] == ["cpu", "neuron", "cpu", "cpu"]
+    for result, other in zip(results, expected, strict=True):
+        torch.testing.assert_close(result.cpu(), other)
+    sum(result.sum().cpu() for result in results).backward()
+    sum(other.sum() for other in expected).backward()
+    for one, other in zip(device, host, strict=True):
+        assert one.grad.device.type == "neuron"
+        torch.testing.assert_close(one.grad.cpu(), other.grad)
+    with torch.no_grad():
+        assert [result.device.type for result in compiled(copied)(*device)] == ["cpu", "neuron", "cpu", "cpu"]
+
+
+def test_an_argument_on_the_cpu_takes_what_the_program_copies_to_it() -> None:
+    def write(host: Tensor, x: Tensor) -> Tensor:
+        host.copy_(x * 2)
+        return host + 1
+
+    host = torch.zeros(3)
+    result = compiled(write)(host, torch.ones(3, device="neuron"))
+    assert (host.tolist(), result.tolist(), result.device.type) == ([2.0] * 3, [3.0] * 3, "cpu")
 
 
 @pytest.mark.parametrize(

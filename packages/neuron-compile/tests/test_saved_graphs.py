@@ -147,8 +147,12 @@ def aliases(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return x, x[:2], x * 2
 
 
+def copied(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.sum().cpu() + 1, x * 2
+
+
 @pytest.mark.filterwarnings("ignore::torch_neuronx.errors.Float64Warning")
-@pytest.mark.parametrize("function", [dropout, wide, aliases])
+@pytest.mark.parametrize("function", [dropout, wide, aliases, copied])
 @pytest.mark.parametrize("device", ["neuron", "cpu"])
 def test_a_found_graph_gives_what_the_compiled_one_gave(
     function: Callable[..., Any], device: str, events: list[Event]

@@ -115,6 +115,7 @@ __all__ = [
     "min_cut_rematerialization_partition",
     "must_be_saved",
     "pickle_graph",
+    "returned_outputs",
     "traced_inputs",
     "unpickle_graph",
     "unset_fake_temporarily",
@@ -137,6 +138,16 @@ def updated_inputs(forward: bool) -> tuple[int, ...]:
     context = TracingContext.try_get()
     metadata = None if context is None or not forward else context.fw_metadata
     return () if metadata is None else tuple(metadata.mutated_inp_runtime_indices)
+
+
+def returned_outputs() -> int | None:
+    """Return how many outputs of the forward graph under compilation its caller gets; ``None``: all.
+
+    The others are kept for the backward graph.
+    """
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    return None if metadata is None else int(metadata.num_forward_returns)
 
 
 def written_inputs(joint: torch.fx.Graph) -> list[torch.fx.Node]:

@@ -24,6 +24,8 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    brought: bool = False
+    """Whether the graph itself copies it from the device to the CPU and returns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +73,12 @@ class CompilationUnit:
     """The call's arguments that the first outputs are new values of, in that order: what runs the graph writes them."""
 
     def goes_back(self, result: TensorSpec) -> bool:
-        """Whether a result is copied to the CPU: a gradient goes where its leaf is, others if the user wants it."""
+        """Whether a result is copied to the CPU: a gradient goes where its leaf is, others if the user wants it.
+
+        The user says so for all that is on the CPU by a variable, and for one tensor by its ``.cpu()`` in the program.
+        """
         return result.device.type == "cpu" and (
-            self.kind is GraphKind.BACKWARD or config.get(config.RETAIN_DEVICE_MODE)
+            self.kind is GraphKind.BACKWARD or result.brought or config.get(config.RETAIN_DEVICE_MODE)
         )
 
 

@@ -1,7 +1,29 @@
 """Leave one device in the graph: the importer knows the CPU only, and the program runs on one core anyway."""
 
+from typing import Any
+
 import torch
 from torch import fx
+
+
+def brought_to_cpu(graph: fx.Graph) -> set[fx.Node]:
+    """Return what is on the CPU because the graph copies from the device: those copies, and what is computed of them.
+
+    What comes of arguments on the CPU alone is not among them.
+    """
+    brought: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function" or _devices(node) != {"cpu"}:
+            continue
+        operands = node.all_input_nodes
+        if any(operand in brought or "neuron" in _devices(operand) for operand in operands):
+            brought.add(node)
+    return brought
+
+
+def _devices(node: fx.Node) -> set[str]:
+    values: list[Any] = torch.utils._pytree.tree_leaves(node.meta.get("val"))
+    return {value.device.type for value in values if isinstance(value, torch.Tensor)}
 
 
 def move_to_cpu(graph: fx.Graph) -> None:

@@ -3,10 +3,11 @@
 import torch
 from torch import fx
 
+from torch_neuronx_compile._compat import returned_outputs
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.passes.complex_numbers import split_complex
 from torch_neuronx_compile.passes.constants import lift_constants
-from torch_neuronx_compile.passes.devices import move_to_cpu
+from torch_neuronx_compile.passes.devices import brought_to_cpu, move_to_cpu
 from torch_neuronx_compile.passes.empty import fill_empty
 from torch_neuronx_compile.passes.expansions import rewrite_arguments
 from torch_neuronx_compile.passes.float64 import narrow_float64
@@ -47,8 +48,11 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     write_truth_values(graph)
     fill_uninitialized(graph)
     fill_empty(graph)
+    brought = brought_to_cpu(graph)
+    if kind is GraphKind.FORWARD:  # what only the backward graph gets stays where it is
+        brought &= set(graph.output_node().args[0][: returned_outputs()])  # type: ignore[index, arg-type]
     outputs = strip_outputs(graph)
-    results = tuple(_spec(node) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
+    results = tuple(_spec(node, brought=node in brought) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
     specs = [_spec(node) for node in graph.find_nodes(op="placeholder")]
     arguments = prune_inputs(graph)
     constants = lift_constants(module, graph)
@@ -72,9 +76,9 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     )
 
 
-def _spec(node: fx.Node) -> TensorSpec | None:
+def _spec(node: fx.Node, *, brought: bool = False) -> TensorSpec | None:
     """Return the spec of a tensor, ``None`` for the placeholder of an integer."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return None
-    return TensorSpec(tuple(int(extent) for extent in value.shape), value.dtype, value.device)
+    return TensorSpec(tuple(int(extent) for extent in value.shape), value.dtype, value.device, brought)
