@@ -50,6 +50,11 @@ at::Tensor result(const ffi::RemainingRets& results, size_t position) {
   return tensor_of(**buffer);
 }
 
+std::unique_lock<std::mutex> turn() {
+  static std::mutex mutex;
+  return std::unique_lock(mutex);
+}
+
 at::Tensor seen(const at::Tensor& memory, const char* name, const ffi::Dictionary& attributes) {
   const auto numbers = required<Integers>(attributes, name);
   std::vector<int64_t> sizes;

@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/InferenceMode.h>
 
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,10 +41,15 @@ inline at::IntArrayRef list(const Integers& values) {
   return {values.begin(), values.size()};
 }
 
+// Whose turn it is to use torch's threads. XLA calls handlers that need nothing of each other at the same time, each from
+// a thread of its own, and torch would then run as many threads again for each: they wait for each other at barriers.
+std::unique_lock<std::mutex> turn();
+
 // Runs `body` as a kernel: without autograd, and with its exceptions as errors of the call.
 template <typename Body>
 ffi::Error run_kernel(Body&& body) {
   try {
+    const auto alone = turn();
     const at::AutoDispatchBelowADInplaceOrView raw;
     body();
     return ffi::Error::Success();
