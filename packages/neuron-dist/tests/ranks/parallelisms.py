@@ -190,11 +190,12 @@ def ddp_join(device: str) -> list[torch.Tensor]:
     """Ranks with more batches than others; those that are done take part in what the others reduce."""
     model = DDP(make_model().to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    run = running(model, device)
     losses = []
     with model.join():
         for step in range(STEPS + 2 * dist.get_rank()):
             optimizer.zero_grad()
-            loss = model(batch(step).to(device)).square().mean()
+            loss = run(batch(step).to(device)).square().mean()
             loss.backward()
             optimizer.step()
             losses.append(local(loss))
