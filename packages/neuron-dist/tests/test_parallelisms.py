@@ -13,8 +13,8 @@ FLOAT32 = (1e-4, 1e-5)
 HALF = (2e-2, 2e-3)
 """The same where values pass through 16 bits."""
 APPROXIMATE = (1e-2, 1e-3)
-"""The same where gradients are approximated bucket by bucket, and compiling makes other buckets: on the CPU, PyTorch's own
-`aot_eager` is as far from eager mode."""
+"""The same where gradients are approximated bucket by bucket, and compiling makes other buckets: on the CPU, PyTorch's
+own `aot_eager` is as far from eager mode."""
 
 
 @pytest.mark.parametrize(
