@@ -56,6 +56,13 @@ def test_what_the_program_copies_to_the_cpu_is_there(options: dict[str, Any]) ->
         assert [result.device.type for result in compiled(copied)(*device)] == ["cpu", "neuron", "cpu", "cpu"]
 
 
+def test_its_gradients_are_no_arguments_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY", "1")
+    x = torch.ones(3, device="neuron", requires_grad=True)
+    compiled(lambda x: (x * 2).cpu())(x).sum().backward()
+    assert x.grad.tolist() == [2.0] * 3
+
+
 def test_an_argument_on_the_cpu_takes_what_the_program_copies_to_it() -> None:
     def write(host: Tensor, x: Tensor) -> Tensor:
         host.copy_(x * 2)

@@ -12,7 +12,7 @@ from torch_neuronx.events import GraphExecuted
 from torch_neuronx.runtimes.interface import Executable
 from torch_neuronx_compile import random_ops
 from torch_neuronx_compile._compat import unset_fake_temporarily
-from torch_neuronx_compile.unit import CompilationUnit, Computed, Passed, TensorSpec
+from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, Passed, TensorSpec
 
 Outputs = list[torch.Tensor | None]
 
@@ -31,6 +31,8 @@ class CompiledGraph:
         self._device = unit.device
         self._seeds = unit.seeds
         self._narrowed = unit.narrowed
+        # A backward graph gets gradients of what the forward graph brought to the CPU: nobody handed them over.
+        self._handed_over = unit.kind is not GraphKind.BACKWARD
         with unset_fake_temporarily():  # graphs are compiled while AOT Autograd traces
             narrow = torch.float32 if unit.narrowed else torch.float64
             self._constants = [
@@ -121,7 +123,7 @@ class CompiledGraph:
         return results
 
     def _convert(self, tensor: torch.Tensor, argument: int, spec: TensorSpec) -> torch.Tensor:
-        if tensor.device.type == "cpu" and config.get(config.DYNAMO_DISABLE_CPU_AUTOCOPY):
+        if self._handed_over and tensor.device.type == "cpu" and config.get(config.DYNAMO_DISABLE_CPU_AUTOCOPY):
             raise CpuInputError(
                 f"Input tensor at index {argument} is on cpu device, expected neuron. Move it with "
                 f".to('neuron'), or unset {config.DYNAMO_DISABLE_CPU_AUTOCOPY.name} to have it copied at every call."
