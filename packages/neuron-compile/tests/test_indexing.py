@@ -72,6 +72,7 @@ VALUES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "sort of truth values": (lambda x: x.sort(stable=True), (MASK,)),
     "median with NaN": (lambda x: x.median(0), (torch.tensor([2.0, float("nan"), -1.0]),)),
     "median of no truth values": (lambda x: x.median(), (torch.zeros(0, dtype=torch.bool),)),
+    "median of nothing": (lambda x: (x.median(), x.long().median()), (torch.zeros(0),)),
     "nanmedian": (lambda x: x.nanmedian(), (torch.tensor([2.0, float("nan"), -1.0, 4.0, 3.0]),)),
     "mode": (lambda x: x.mode(1), (torch.tensor([[3, 1, 3, 1, 2], [5, 4, 4, 4, 5]]),)),
     "searchsorted": (lambda s, v: torch.searchsorted(s, v, right=True), (SORTED, torch.tensor([-1.0, 1.0, 9.0]))),

@@ -92,8 +92,10 @@ def _of_all(function: Callable[[Tensor, int], Pair]) -> Callable[[Tensor], Tenso
     def of_all(self: Tensor) -> Tensor:
         """Decompose over the flattened tensor; NaN, the least integer or ``True`` where it is empty."""
         if self.numel() == 0:
-            exact = True if self.dtype is torch.bool else torch.iinfo(self.dtype).min
-            empty = float("nan") if self.is_floating_point() else exact
+            if self.is_floating_point():
+                empty: float = float("nan")
+            else:
+                empty = True if self.dtype is torch.bool else torch.iinfo(self.dtype).min
             return torch.full((), empty, dtype=self.dtype, device=self.device)
         return function(self.reshape(-1), 0)[0]
 

@@ -1,11 +1,12 @@
-"""Keeps the order in memory of what a program writes into.
+"""Lays results out as operators do: a program takes views of them.
 
 AOT Autograd makes a function of a write in place, and the name that was written to stands for its result from then on,
 with the strides that the tensor had: by these a later `reshape` is a view or a copy. A decomposition that gives the
-elements in another order would have it take a view that there is not.
+elements in another order would have it take a view that there is not. So would `view` of any other result: of
+contiguous tensors operators make contiguous ones.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
@@ -20,18 +21,41 @@ _SCATTERS = frozenset(
 
 
 def keeping_order(op: OpOverload, decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the decomposition of ``op``, with results in the order of its first argument if it stands for a write."""
-    if not _stands_for_a_write(op):
+    """Return the decomposition of ``op``, with results laid out as ``op`` does.
+
+    What stands for a write has the order of its first argument. Other results are contiguous where all arguments are.
+    """
+    if any(result.alias_info is not None for result in op._schema.returns):  # a view, or what was written into
         return decomposition
+    writes = _stands_for_a_write(op)
 
     @wraps(decomposition)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = decomposition(*args, **kwargs)
-        if args and isinstance(args[0], Tensor) and isinstance(result, Tensor):
+        if writes and isinstance(args[0], Tensor) and isinstance(result, Tensor) and args[0].shape == result.shape:
             return _in_order_of(args[0], result)
+        if all(tensor.is_contiguous() for tensor in _strided((*args, *kwargs.values()))):
+            return _contiguous(result)
         return result
 
     return call
+
+
+def _strided(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.layout is torch.strided:
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from _strided(value)
+
+
+def _contiguous(result: Any) -> Any:
+    if isinstance(result, Tensor):
+        return result.contiguous() if result.layout is torch.strided else result
+    if type(result) in (list, tuple):
+        return type(result)(map(_contiguous, result))
+    return result
 
 
 def _stands_for_a_write(op: OpOverload) -> bool:
@@ -43,9 +67,7 @@ def _stands_for_a_write(op: OpOverload) -> bool:
 
 
 def _in_order_of(written: Tensor, result: Tensor) -> Tensor:
-    if written.shape != result.shape or written.layout is not torch.strided:
-        return result
-    return laid_out(result, written.stride())
+    return laid_out(result, written.stride()) if written.layout is torch.strided else result
 
 
 def laid_out(tensor: Tensor, strides: Sequence[int]) -> Tensor:

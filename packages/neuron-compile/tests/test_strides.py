@@ -1,4 +1,4 @@
-"""What is written into keeps its order in memory: a view of it afterwards is the view that eager mode takes."""
+"""Results and what is written into lie in memory as in eager mode: a view of them is the view that it takes."""
 
 from collections.abc import Callable
 
@@ -66,6 +66,28 @@ def _written(write: Callable[[Tensor], object]) -> Callable[[Tensor], Tensor]:
 def test_views_of_what_was_written_into() -> None:
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).t()
     check_all({name: (_written(write), (x,)) for name, write in WRITES.items()})
+
+
+VIEWED: dict[str, Callable[[Tensor], Tensor]] = {
+    "index": lambda x: x[:, _rows(x)],
+    "index of the last dimension": lambda x: x[..., _rows(x)],
+    "index_select": lambda x: x.index_select(1, _rows(x)),
+    "topk": lambda x: x.topk(2, 1).values,
+    "kthvalue": lambda x: x.kthvalue(1, 1).values,
+    "cross": lambda x: torch.cross(x, x + 1, dim=1),
+    "attention": lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x),
+    "fold": lambda x: torch.nn.functional.fold(torch.nn.functional.unfold(x, 2), (4, 3), 2),
+}
+
+
+def _flat(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda x: function(x).view(-1)
+
+
+def test_views_of_results() -> None:
+    """Of contiguous tensors operators make contiguous ones, of which `view` takes any view."""
+    x = torch.randn(2, 3, 4, 3, generator=torch.Generator().manual_seed(0))
+    check_all({name: (_flat(function), (x,)) for name, function in VIEWED.items()}, grad=True)
 
 
 def test_a_view_across_a_dimension_of_one_element() -> None:
