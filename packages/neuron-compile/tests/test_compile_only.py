@@ -42,6 +42,14 @@ def test_outputs_are_zeros_of_the_right_kind() -> None:
     assert outputs[3] is y
 
 
+def test_outputs_lie_in_memory_as_if_the_graph_had_run() -> None:
+    x = torch.ones(3, 2, device="neuron").t()
+    function = compiled(lambda x: (x + 1, x.t() + 1))
+    with compile_only():
+        outputs = function(x)
+    assert [out.stride() for out in outputs] == [(1, 2), (2, 1)] == [out.stride() for out in function(x)]
+
+
 def test_a_training_step_gives_a_forward_and_a_backward_neff(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_NEURONX_DEBUG_DIR", str(tmp_path))
     before = executions()

@@ -117,3 +117,45 @@ def test_strides_of_a_view() -> None:
     moved = x.to("neuron")
     compiled = torch.compile(outside, backend="neuron")
     assert torch.equal(compiled(moved[:, ::2]).cpu(), outside(x[:, ::2]))
+
+
+LAID_OUT: dict[str, Callable[[Tensor], Tensor | tuple[Tensor, ...]]] = {
+    "of a transposed tensor": lambda x: x.transpose(1, 2) * 2,
+    "channels last": lambda x: (x + 1).contiguous(memory_format=torch.channels_last),
+    "transposed": lambda x: (x * 2).transpose(0, 3),
+    "a product of heads": lambda x: (x @ x.mT).permute(0, 2, 1, 3),
+    "contiguous": lambda x: x.transpose(1, 2).contiguous() * 2,
+    "complex": lambda x: torch.complex(x, x).transpose(1, 2) * 2,
+    "float64": lambda x: x.double().transpose(1, 2) * 2,
+    "a tensor and its view": lambda x: (lambda y: (y, y.transpose(1, 2)[0]))(x.mT * 2),
+    "a view by strides": lambda x: (lambda y: (y, y.as_strided((2, 3), (3, 1))))(x.mT * 2),
+    "a view as one dimension": lambda x: (lambda y: (y, y.mT.view(-1)))(x.mT * 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torch_neuronx.errors.Float64Warning")
+@pytest.mark.parametrize("grad", [False, True])
+def test_results_lie_in_memory_as_in_eager_mode(grad: bool) -> None:
+    def of_all(x: Tensor) -> list[Tensor | tuple[Tensor, ...]]:
+        return [function(x) for function in LAID_OUT.values()]
+
+    x = torch.randn(2, 3, 4, 3, generator=torch.Generator().manual_seed(0))
+    eager = of_all(x.clone().requires_grad_(grad))
+    graph = torch.compile(of_all, backend="neuron", fullgraph=True)(x.to("neuron").requires_grad_(grad))
+    for name, ones, others in zip(LAID_OUT, eager, graph, strict=True):
+        pairs = [(ones, others)] if isinstance(ones, Tensor) else list(zip(ones, others, strict=True))
+        for one, other in pairs:
+            assert isinstance(one, Tensor)
+            assert isinstance(other, Tensor)
+            assert other.stride() == one.stride(), name
+            torch.testing.assert_close(other.cpu(), one, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_result_that_was_brought_to_the_cpu_lies_there_as_in_eager_mode() -> None:
+    def brought(x: Tensor) -> Tensor:
+        return (x * 2).cpu()
+
+    x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).t()
+    result = torch.compile(brought, backend="neuron")(x.to("neuron"))
+    assert (result.device.type, result.stride()) == ("cpu", (1, 4))
+    assert torch.equal(result, x * 2)

@@ -92,7 +92,8 @@ def zeros(unit: CompilationUnit, arguments: list[Any]) -> Outputs:
                     outputs.append(old)
                     continue
                 device = spec.device if unit.goes_back(spec) else unit.device
-                outputs.append(torch.zeros(spec.shape, dtype=spec.dtype, device=device))
+                order = spec.order or tuple(range(len(spec.shape)))
+                outputs.append(torch.empty_permuted(spec.shape, order, dtype=spec.dtype, device=device).zero_())
             case Passed(argument):
                 outputs.append(passed[argument])
             case None:

@@ -152,7 +152,8 @@ def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
     """Return what is to be done to a result, or ``None``."""
     wide = unit.narrowed and spec.dtype is torch.float64
     back = unit.goes_back(spec)
-    if not wide and not back and not spec.dtype.is_complex:
+    places = [spec.order.index(dim) for dim in range(len(spec.order))]
+    if not wide and not back and not spec.dtype.is_complex and not places:
         return None
 
     def finish(result: torch.Tensor) -> torch.Tensor:
@@ -160,6 +161,8 @@ def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
             result = torch.view_as_complex(result.to(torch.float64) if spec.dtype is torch.complex128 else result)
         if wide:
             result = result.to(torch.float64)
+        if places:
+            result = result.permute(places)
         return result.cpu() if back else result
 
     return finish

@@ -26,6 +26,8 @@ class TensorSpec:
     device: torch.device
     brought: bool = False
     """Whether the graph itself copies it from the device to the CPU and returns it."""
+    order: tuple[int, ...] = ()
+    """A result's dimensions as they follow each other in memory, where these are not in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,14 @@ from torch_neuronx_compile.passes.empty import fill_empty
 from torch_neuronx_compile.passes.expansions import rewrite_arguments
 from torch_neuronx_compile.passes.float64 import narrow_float64
 from torch_neuronx_compile.passes.inputs import prune_inputs
+from torch_neuronx_compile.passes.layouts import order_results
 from torch_neuronx_compile.passes.outputs import strip_outputs
 from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operators
 from torch_neuronx_compile.passes.symbols import data_dependent, specialise
 from torch_neuronx_compile.passes.truth_values import write_truth_values
 from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
 from torch_neuronx_compile.support.control_flow import first_call_with_a_body, why_no_body
-from torch_neuronx_compile.unit import CompilationUnit, GraphKind, TensorSpec
+from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, TensorSpec
 
 
 def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.device) -> CompilationUnit:
@@ -53,6 +54,9 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         brought &= set(graph.output_node().args[0][: returned_outputs()])  # type: ignore[index, arg-type]
     outputs = strip_outputs(graph)
     results = tuple(_spec(node, brought=node in brought) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
+    if kind is not GraphKind.BACKWARD:
+        returned = outputs if kind is GraphKind.INFERENCE else outputs[: returned_outputs()]
+        results = order_results(graph, results, {source.result for source in returned if isinstance(source, Computed)})
     specs = [_spec(node) for node in graph.find_nodes(op="placeholder")]
     arguments = prune_inputs(graph)
     constants = lift_constants(module, graph)
