@@ -38,7 +38,7 @@ _FAMILIES = (
 
 @cache
 def _own() -> dict[OpOverload, Callable[..., Any]]:
-    from torch_mlir.extras.fx_decomp_util import get_decomposition_table  # takes a second
+    from torch_neuronx_compile.decompositions._compat import decompositions_of_torch_mlir  # imports torch-mlir
 
     own: dict[OpOverload, Callable[..., Any]] = {}
     for family in _FAMILIES:
@@ -46,7 +46,7 @@ def _own() -> dict[OpOverload, Callable[..., Any]]:
         twice = own.keys() & found.keys()
         assert not twice, f"{family} decomposes {twice}, as another family does"
         own |= found
-    table = {op: keeping_order(op, found) for op, found in {**get_decomposition_table(), **own}.items()}
+    table = {op: keeping_order(op, found) for op, found in {**decompositions_of_torch_mlir(), **own}.items()}
     # torch makes it of an empty tensor, which is made of full where memory is never left as it was found.
     table.pop(torch.ops.aten.full.default, None)
     return table
