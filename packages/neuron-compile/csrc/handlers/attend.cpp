@@ -40,7 +40,7 @@ ffi::Error attend(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::
         rows(operands, 2, attributes),
         0.0,
         required<bool>(attributes, "causal"),
-        bias(operands, 3, operands.size() == 4, attributes),
+        bias(operands, 3, required<bool>(attributes, "bias"), attributes),
         required<double>(attributes, "scale"));
     result(results, 0).copy_(output.transpose(1, 2));
     result(results, 1).copy_(logsumexp);
@@ -50,17 +50,18 @@ ffi::Error attend(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::
 // Gradients of query, key and value. Operands: the gradient, what `attend` takes, and what it gives.
 ffi::Error attend_backward(ffi::RemainingArgs operands, ffi::RemainingRets results, ffi::Dictionary attributes) {
   return run_kernel([&] {
-    const auto count = operands.size();
+    const bool biased = required<bool>(attributes, "bias");
+    const size_t given = biased ? 5 : 4; // what `attend` takes, behind the gradient, ends here
     const auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         rows(operands, 0, attributes),
         rows(operands, 1, attributes),
         rows(operands, 2, attributes),
         rows(operands, 3, attributes),
-        rows(operands, count - 2, attributes).transpose(1, 2),
-        viewed(operands, count - 1, attributes),
+        rows(operands, given, attributes).transpose(1, 2),
+        viewed(operands, given + 1, attributes),
         0.0,
         required<bool>(attributes, "causal"),
-        bias(operands, 4, count == 7, attributes),
+        bias(operands, 4, biased, attributes),
         required<double>(attributes, "scale"));
     by_query(results, 0).copy_(query);
     by_query(results, 1).copy_(key);

@@ -41,7 +41,7 @@ ffi::Error layer_norm_backward(ffi::RemainingArgs operands, ffi::RemainingRets r
     const auto input = operand(operands, 1).to(at::kFloat);
     const auto shape = input.sizes().slice(input.dim() - required<int64_t>(attributes, "axes"));
     const auto wanted = list(required<Integers>(attributes, "wanted"));
-    const auto weight = wide_weight(operands, 4, operands.size() == 5, shape);
+    const auto weight = wide_weight(operands, 4, required<bool>(attributes, "weight"), shape);
     const auto [grad_input, grad_weight, grad_bias] = at::native_layer_norm_backward(
         operand(operands, 0).to(at::kFloat),
         input,

@@ -35,6 +35,7 @@ def rewrite_attention(operation: Any) -> None:
         **{f"view{position}": view.attribute() for position, view in enumerate(views)},
         "causal": given["causal"],
         "scale": given["scale"],
+        "bias": ir.BoolAttr.get(bool(bias)),
     }
     with ir.InsertionPoint(operation):
         results = foreign_call(

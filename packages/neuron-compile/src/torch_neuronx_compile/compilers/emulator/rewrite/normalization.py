@@ -28,7 +28,11 @@ def rewrite_layer_norm_backward(operation: Any) -> None:
     if _fits(value, weights):
         wanted = [any(True for _ in result.uses) for result in operation.results]
         given = ir.DictAttr(operation.attributes["composite_attributes"])
-        attributes = {"axes": given["axes"], "wanted": ir.DenseI64ArrayAttr.get(list(map(int, wanted)))}
+        attributes = {
+            "axes": given["axes"],
+            "weight": ir.BoolAttr.get(bool(weights)),
+            "wanted": ir.DenseI64ArrayAttr.get(list(map(int, wanted))),
+        }
         _call(operation, "neuron_layer_norm_backward", attributes)
 
 
