@@ -5,18 +5,19 @@
                                                         # cold, flat
     python tools/bench/compiled.py flat --calls 5000 --recompiles 200
 
-Both candidates take turns within each round, so that a drift of the machine meets both alike; quoted are medians over
-rounds and ratios of medians. `call` is the cost of a call, on three operations of 8x8. `run` is how long models take,
-`train` their forward and backward passes, `attention` attention alone, `depth` what a layer takes at 48 layers and at
-4. `memory` is the device memory of a training step, with XLA's temporary memory, against eager mode. `cold` starts new
+`call` is the cost of a call, on three operations of 8x8. `run` is how long models take, `train` their forward and
+backward passes, `attention` attention alone: each candidate in processes of its own, for threads that one has started
+slow the other down, and these take turns, so that a drift of the machine meets both alike; quoted are medians over
+processes of medians over rounds of calls, and ratios of medians. `depth` is what a layer takes at 48 layers and at 4.
+`memory` is the device memory of a training step, with XLA's temporary memory, against eager mode. `cold` starts new
 processes: without any cache, and with those of the first. `flat` calls and recompiles and looks at what stays
 allocated. Processor time stands in for wall time with `--cpu-time`, on a machine that does other things.
 """
 
 from __future__ import annotations
 
-import copy
 import gc
+import json
 import os
 import resource
 import statistics
@@ -49,6 +50,22 @@ class Section(StrEnum):
     MEMORY = "memory"
     COLD = "cold"
     FLAT = "flat"
+
+
+class Candidate(StrEnum):
+    """What compiles."""
+
+    INDUCTOR = "inductor"
+    NEURON = "neuron"
+
+    @property
+    def device(self) -> str:
+        """Where its tensors are."""
+        return "neuron" if self is Candidate.NEURON else "cpu"
+
+
+Times = dict[str, float]
+"""What one candidate takes, by the name of the row."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +155,7 @@ class Bench:
 
     rounds: int
     cpu_time: bool
+    processes: int = 1
 
     def seconds(self, run: Run, repeats: int) -> float:
         """Return the time of one call, as a mean."""
@@ -147,16 +165,11 @@ class Bench:
             run()
         return (clock() - start) / repeats
 
-    def pair(self, first: Run, second: Run, repeats: int) -> tuple[float, float]:
-        """Return the medians of both over rounds; every other round begins with the second."""
-        for run in (first, second):
-            for _ in range(3):
-                run()
-        times: tuple[list[float], list[float]] = ([], [])
-        for number in range(self.rounds):
-            for which in (0, 1) if number % 2 == 0 else (1, 0):
-                times[which].append(self.seconds((first, second)[which], repeats))
-        return statistics.median(times[0]), statistics.median(times[1])
+    def median(self, run: Run, repeats: int) -> float:
+        """Return the median over rounds of the time of one call."""
+        for _ in range(3):
+            run()
+        return statistics.median(self.seconds(run, repeats) for _ in range(self.rounds))
 
 
 def three(x: Tensor, y: Tensor) -> Tensor:
@@ -169,33 +182,28 @@ def scaled(x: Tensor, y: Tensor, by: int) -> Tensor:
     return three(x, y) * by
 
 
-def call(bench: Bench) -> list[Row]:
-    """Measure what a call costs."""
-    x, y = torch.randn(8, 8), torch.randn(8, 8)
-    inductor, neuron, a, b = (
-        torch.compile(three),
-        torch.compile(three, backend="neuron"),
-        x.to("neuron"),
-        y.to("neuron"),
-    )
-    times = bench.pair(lambda: inductor(x, y), lambda: neuron(a, b), 1000)
-    return [Row("call of three operations", times[0] * 1e6, times[1] * 1e6, "us")]
+def call(bench: Bench, candidate: Candidate) -> Times:
+    """Measure what a call costs, in microseconds."""
+    x, y = (torch.randn(8, 8).to(candidate.device) for _ in range(2))
+    compiled = torch.compile(three, backend=candidate)
+    return {"call of three operations": bench.median(lambda: compiled(x, y), 1000) * 1e6}
 
 
-def both(make: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype, *, train: bool) -> tuple[Run, Run]:
-    """Compile a model with both; the device's results must be the CPU's."""
+def prepared(
+    make: Callable[[], nn.Module], shape: tuple[int, ...], dtype: torch.dtype, candidate: Candidate, *, train: bool
+) -> Run:
+    """Compile a model; its results must be eager mode's on the CPU."""
     torch._dynamo.reset()  # or it stops at the eighth model of a class
     torch.manual_seed(0)
     model, x = make().to(dtype), torch.randn(shape).to(dtype)
-    twin, a = copy.deepcopy(model).to("neuron"), x.to("neuron")
-    inductor, neuron = torch.compile(model), torch.compile(twin, backend="neuron")
     with torch.set_grad_enabled(train):
+        expected = model(x).float()
+        model, x = model.to(candidate.device), x.to(candidate.device)
+        compiled = torch.compile(model, backend=candidate)
         torch.testing.assert_close(
-            neuron(a).float().cpu(), model(x).float(), rtol=5e-2, atol=0.1 if dtype.itemsize == 2 else 1e-4
+            compiled(x).float().cpu(), expected, rtol=5e-2, atol=0.1 if dtype.itemsize == 2 else 1e-4
         )
-    if not train:
-        return lambda: inductor(x), lambda: neuron(a)
-    return lambda: _differentiate(inductor, model, x), lambda: _differentiate(neuron, twin, a)
+    return (lambda: _differentiate(compiled, model, x)) if train else (lambda: compiled(x))
 
 
 def _differentiate(forward: Callable[[Tensor], Tensor], model: nn.Module, x: Tensor) -> None:
@@ -204,14 +212,17 @@ def _differentiate(forward: Callable[[Tensor], Tensor], model: nn.Module, x: Ten
     model.zero_grad()
 
 
-def run(bench: Bench, *, train: bool = False) -> list[Row]:
-    """Measure models; with ``train`` also their gradients."""
-    rows = []
-    for name, (make, shape, dtype) in MODELS.items():
-        times = bench.pair(*both(make, shape, dtype, train=train), 5)
-        rows.append(Row(f"{name}, with gradients" if train else name, times[0] * 1e3, times[1] * 1e3, "ms"))
-    mean = statistics.geometric_mean([row.ratio for row in rows])
-    return [*rows, Row("geometric mean of the ratios", 1.0, mean, "")]
+def run(bench: Bench, candidate: Candidate) -> Times:
+    """Measure models, in milliseconds."""
+    return {name: bench.median(prepared(*model, candidate, train=False), 5) * 1e3 for name, model in MODELS.items()}
+
+
+def train(bench: Bench, candidate: Candidate) -> Times:
+    """Measure models and their gradients, in milliseconds."""
+    return {
+        f"{name}, with gradients": bench.median(prepared(*model, candidate, train=True), 5) * 1e3
+        for name, model in MODELS.items()
+    }
 
 
 class Heads(nn.Module):
@@ -227,16 +238,48 @@ class Heads(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal).transpose(1, 2).flatten(2)
 
 
-def attention(bench: Bench) -> list[Row]:
-    """Measure attention of 4 heads of 128 queries and keys of 32, 16 times, and of 8 heads of 512 of 64, twice."""
-    rows = []
+def attention(bench: Bench, candidate: Candidate) -> Times:
+    """Measure attention of 4 heads of 128 queries and keys of 32, 16 times, and of 8 heads of 512 of 64, twice.
+
+    In milliseconds.
+    """
+    times = {}
     for batch, heads, length, size in ((16, 4, 128, 32), (2, 8, 512, 64)):
         for dtype in (torch.float32, torch.bfloat16):
             for causal in (False, True):
                 make = partial(Heads, heads, causal=causal)
-                times = bench.pair(*both(make, (batch, length, 3 * heads * size), dtype, train=False), 5)
+                found = prepared(make, (batch, length, 3 * heads * size), dtype, candidate, train=False)
                 name = f"{'causal' if causal else 'full'}, {batch} x {heads} x {length} x {size}, {str(dtype)[6:]}"
-                rows.append(Row(name, times[0] * 1e3, times[1] * 1e3, "ms"))
+                times[name] = bench.median(found, 5) * 1e3
+    return times
+
+
+APART: dict[Section, tuple[Callable[[Bench, Candidate], Times], str]] = {
+    Section.CALL: (call, "us"),
+    Section.RUN: (run, "ms"),
+    Section.TRAIN: (train, "ms"),
+    Section.ATTENTION: (attention, "ms"),
+}
+"""Sections whose candidates have processes of their own, and the unit of their times."""
+
+
+def apart(bench: Bench, section: Section) -> list[Row]:
+    """Measure both candidates, each in new processes, in turns."""
+    found: dict[Candidate, list[Times]] = {candidate: [] for candidate in Candidate}
+    for turn in range(bench.processes):
+        for candidate in list(Candidate)[:: 1 if turn % 2 == 0 else -1]:
+            command = [sys.executable, __file__, section, "--candidate", candidate, "--rounds", str(bench.rounds)]
+            command += ["--threads", str(torch.get_num_threads()), *(["--cpu-time"] if bench.cpu_time else [])]
+            ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            found[candidate].append(json.loads(ended.stdout.splitlines()[-1]))
+    unit = APART[section][1]
+    rows = []
+    for name in found[Candidate.NEURON][0]:
+        other, neuron = (statistics.median(times[name] for times in found[candidate]) for candidate in Candidate)
+        rows.append(Row(name, other, neuron, unit))
+    if section in (Section.RUN, Section.TRAIN):
+        mean = statistics.geometric_mean([row.ratio for row in rows])
+        rows.append(Row("geometric mean of the ratios", 1.0, mean, ""))
     return rows
 
 
@@ -297,9 +340,10 @@ def start(backend: str, device: str, folder: str, clock: str, *, backward: bool)
     """Return the seconds to the first result in a new process with its caches in ``folder``.
 
     With the clock ``process_time`` the processes that it starts do not count: compilers, and the compile workers.
+    Python may keep byte code, as installed packages have it.
     """
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
         "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
         "TORCH_NEURONX_NEFF_CACHE_DIR": f"{folder}/neff",
         "TORCH_NEURONX_HLO_CACHE_DIR": f"{folder}/hlo",
@@ -367,26 +411,30 @@ def main(
     rounds: Annotated[int, typer.Option(help="rounds per figure; cold starts take a fifth of them")] = 15,
     threads: Annotated[int, typer.Option(help="of PyTorch; XLA takes as many")] = torch.get_num_threads(),
     cpu_time: Annotated[bool, typer.Option("--cpu-time", help="count processor time")] = False,
+    processes: Annotated[int, typer.Option(help="of each candidate, where it has its own")] = 3,
     calls: Annotated[int, typer.Option(help="calls of `flat`")] = 5000,
     recompiles: Annotated[int, typer.Option(help="recompilations of `flat`")] = 200,
+    candidate: Annotated[Candidate | None, typer.Option(help="print this one's times of a section as JSON")] = None,
 ) -> None:
     """Measure and print a table in Markdown."""
     torch.set_num_threads(threads)
-    bench = Bench(rounds, cpu_time)
+    bench = Bench(rounds, cpu_time, processes)
+    if candidate is not None:
+        with torch.no_grad():
+            for section in sections or list(APART):
+                print(json.dumps(APART[section][0](bench, candidate)))
+        return
     measure: dict[Section, Callable[[Bench], list[Row]]] = {
-        Section.CALL: call,
-        Section.RUN: run,
-        Section.TRAIN: partial(run, train=True),
-        Section.ATTENTION: attention,
+        **{section: partial(apart, section=section) for section in APART},
         Section.DEPTH: depth,
         Section.MEMORY: memory,
         Section.COLD: cold,
+        Section.FLAT: lambda _: flat(calls, recompiles),
     }
     print("| | other | neuron | unit | ratio |\n|---|---|---|---|---|")
     with torch.no_grad():
         for section in sections or list(Section):
-            rows = flat(calls, recompiles) if section is Section.FLAT else measure[section](bench)
-            for row in rows:
+            for row in measure[section](bench):
                 print(f"| {row.name} | {row.other:.2f} | {row.neuron:.2f} | {row.unit} | {row.ratio:.2f} |", flush=True)
 
 
