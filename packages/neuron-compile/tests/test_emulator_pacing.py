@@ -69,19 +69,21 @@ def test_a_call_that_waits_takes_one_operand_more_and_other_operations_a_zero() 
     ]
 
 
-def test_small_tensors_and_integers_do_not_wait() -> None:
+def test_numbers_and_integers_do_not_wait() -> None:
     found = _calls("""
-        func.func @main(%a: tensor<64x64xf32>, %i: tensor<512x512xi32>) -> (tensor<64x64xf32>, tensor<512x512xi32>) {
+        func.func @main(%a: tensor<64x64xf32>, %n: tensor<f32>, %i: tensor<512x512xi32>)
+            -> (tensor<64x64xf32>, tensor<512x512xi32>) {
           %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
             : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
-          %1 = stablehlo.tanh %a : tensor<64x64xf32>
+          %t = stablehlo.tanh %n : tensor<f32>
+          %1 = stablehlo.broadcast_in_dim %t, dims = [] : (tensor<f32>) -> tensor<64x64xf32>
           %2 = stablehlo.dot_general %1, %a, contracting_dims = [1] x [0]
             : (tensor<64x64xf32>, tensor<64x64xf32>) -> tensor<64x64xf32>
           %3 = stablehlo.add %0, %2 : tensor<64x64xf32>
           %4 = stablehlo.negate %i : tensor<512x512xi32>
           return %3, %4 : tensor<64x64xf32>, tensor<512x512xi32>
         }""")
-    assert found == [("neuron_contract", 2), ("neuron_contract", 2)]
+    assert found == [("neuron_contract", 2), ("neuron_contract", 3)]  # the call itself waits
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

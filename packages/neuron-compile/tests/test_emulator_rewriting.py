@@ -36,7 +36,7 @@ def test_transposes_reshapes_and_slices_of_a_product_go_into_its_call() -> None:
     assert found == ["neuron_contract"]
 
 
-def test_small_products_and_integer_products_stay() -> None:
+def test_products_of_floats_are_calls_and_products_of_integers_stay() -> None:
     found = _rewritten("""
         func.func @main(%a: tensor<8x8xf32>, %b: tensor<64x64xi32>) -> (tensor<8x8xf32>, tensor<64x64xi32>) {
           %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]
@@ -45,7 +45,7 @@ def test_small_products_and_integer_products_stay() -> None:
             : (tensor<64x64xi32>, tensor<64x64xi32>) -> tensor<64x64xi32>
           return %0, %1 : tensor<8x8xf32>, tensor<64x64xi32>
         }""")
-    assert found == ["dot_general", "dot_general"]
+    assert found == ["neuron_contract", "dot_general"]
 
 
 def test_a_softmax_is_one_call() -> None:

@@ -1,5 +1,10 @@
 #include "handler.h"
 
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
+
+#include <atomic>
+
 namespace torch_neuronx::compile {
 namespace {
 
@@ -30,6 +35,30 @@ at::ScalarType dtype_of(ffi::DataType dtype) {
   }
 }
 
+constexpr int kPair = 2;
+
+thread_local bool runs_program = false;
+std::atomic<int> threads_of_programs{0};
+
+// How many threads kernels have that this thread calls from now on; 0: as many as the program's thread gives them.
+void set_threads(int count) {
+  // Looked up: torch may come with another OpenMP, or without MKL.
+  static const auto set_openmp = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  static const auto set_mkl = reinterpret_cast<int (*)(int)>(dlsym(RTLD_DEFAULT, "MKL_Set_Num_Threads_Local"));
+  static thread_local int now = 0;
+  if (count == now) {
+    return;
+  }
+  now = count;
+  at::get_num_threads(); // torch sets the number itself when a thread asks for the first time
+  if (set_openmp != nullptr) {
+    set_openmp(count == 0 ? threads_of_programs.load() : count);
+  }
+  if (set_mkl != nullptr) {
+    set_mkl(count); // 0: as for the process
+  }
+}
+
 } // namespace
 
 at::Tensor tensor_of(const ffi::AnyBuffer& buffer) {
@@ -52,7 +81,17 @@ at::Tensor result(const ffi::RemainingRets& results, size_t position) {
 
 std::unique_lock<std::mutex> turn() {
   static std::mutex mutex;
-  return std::unique_lock(mutex);
+  std::unique_lock lock(mutex);
+  set_threads(!runs_program && threads_of_programs == kPair ? 1 : 0);
+  return lock;
+}
+
+RunningProgram::RunningProgram() : outer_(std::exchange(runs_program, true)) {
+  threads_of_programs = at::get_num_threads();
+}
+
+RunningProgram::~RunningProgram() {
+  runs_program = outer_;
 }
 
 at::Tensor seen(const at::Tensor& memory, const char* name, const ffi::Dictionary& attributes) {

@@ -43,7 +43,23 @@ inline at::IntArrayRef list(const Integers& values) {
 
 // Whose turn it is to use torch's threads. XLA calls handlers that need nothing of each other at the same time, each from
 // a thread of its own, and torch would then run as many threads again for each: they wait for each other at barriers.
+//
+// OpenMP keeps the threads of every thread that ever asked for some, and once they are more than the processors all of
+// them sleep and are woken at each barrier. Two threads on two processors would be four. There a kernel that XLA calls
+// from a thread of its own, not from the one that runs the program, has no other threads.
 std::unique_lock<std::mutex> turn();
+
+// In scope while this thread runs a program.
+class RunningProgram {
+ public:
+  RunningProgram();
+  ~RunningProgram();
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+ private:
+  const bool outer_;
+};
 
 // Runs `body` as a kernel: without autograd, and with its exceptions as errors of the call.
 template <typename Body>

@@ -7,6 +7,8 @@
 #include <torch_neuronx/alias.h>
 #include <torch_neuronx/kernel_scope.h>
 
+#include "handlers/handler.h"
+
 namespace py = pybind11;
 
 namespace torch_neuronx::compile {
@@ -88,6 +90,7 @@ py::list Program::call(const py::list& inputs) {
     }
     PyList_SET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i), array.release().ptr());
   }
+  const RunningProgram running;
   const auto results = py::reinterpret_steal<py::object>(PyObject_CallOneArg(xla_.execute.ptr(), arrays.ptr()));
   if (!results) {
     throw py::error_already_set();

@@ -28,7 +28,7 @@ _THREADS = "NPROC"
 @cache
 def _client() -> Any:
     # Synchronous: when a call returns, its outputs are there, as after an eager operator of the emulator.
-    with _threads(torch.get_num_threads()):
+    with _threads(max(1, torch.get_num_threads() - 1)):
         client = xla_client.make_cpu_client(asynchronous=False)
     register_own_handlers()
     return client
@@ -36,10 +36,10 @@ def _client() -> Any:
 
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Have XLA start as many threads as torch has, where the user asks for no number.
+    """Have XLA start that many threads, where the user asks for no number.
 
-    It would start one for each processor in every rank of a job: they take the processors from the threads that the
-    other ranks' collectives wait for.
+    With the thread that calls it they are as many as torch has. It would start one for each processor in every rank of
+    a job: they take the processors from the threads that the other ranks' collectives wait for.
     """
     if _THREADS in os.environ:
         yield

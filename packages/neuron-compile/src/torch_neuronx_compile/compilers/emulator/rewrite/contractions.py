@@ -9,12 +9,12 @@ from jaxlib.mlir.dialects import stablehlo
 from torch_neuronx_compile.compilers.emulator.rewrite.calls import foreign_call, integer
 from torch_neuronx_compile.compilers.emulator.rewrite.values import FLOATS, element, replace, shape, view_of
 
-SMALLEST = 16 * 1024
-"""Multiplications from which a call of ATen pays off."""
-
 
 def rewrite_contraction(operation: Any) -> None:
-    """Replace a ``dot_general`` of floats by a call, if it is large enough."""
+    """Replace a ``dot_general`` of floats by a call, however small.
+
+    XLA hands its own to another thread, where the program then goes on, with torch's threads waiting on this one.
+    """
     left, right = operation.operands
     if not (element(left) == element(right) == element(operation.results[0]) and element(left) in FLOATS):
         return
@@ -22,7 +22,7 @@ def rewrite_contraction(operation: Any) -> None:
     left_batch, right_batch = list(numbers.lhs_batching_dimensions), list(numbers.rhs_batching_dimensions)
     left_inner, right_inner = list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
     inner = prod(shape(left)[axis] for axis in left_inner)
-    if prod(shape(operation.results[0])) * inner < SMALLEST:
+    if prod(shape(operation.results[0])) * inner == 0:
         return
     left_free = [axis for axis in range(len(shape(left))) if axis not in left_batch + left_inner]
     right_free = [axis for axis in range(len(shape(right))) if axis not in right_batch + right_inner]

@@ -1,7 +1,8 @@
 """When calls run: what a program computes from its inputs alone, late in its course, would otherwise come first.
 
 A backward graph computes activations once more just before it needs them. XLA:CPU computes whatever has its operands,
-so it would hold those of all layers at once.
+so it would hold those of all layers at once. And it hands half of what could run to another thread: with much of that,
+the calls that the program is waiting for go there, away from the thread that has torch's threads.
 """
 
 from math import prod
@@ -14,16 +15,13 @@ from torch_neuronx_compile.compilers.emulator.rewrite.calls import after, foreig
 from torch_neuronx_compile.compilers.emulator.rewrite.values import ELEMENTWISE, FLOATS, element, order_of, shape
 from torch_neuronx_compile.worker.canonical import walk
 
-SMALLEST = 128 * 1024
-"""Elements of tensors whose memory counts more than what could run beside them."""
-
 _MOVES = frozenset({"stablehlo.slice", "stablehlo.transpose"})
 """Operations whose results a call gets as new memory anyway."""
 _CHANGES = _MOVES | {"stablehlo.reshape"}
 
 
 def pace(module: ir.Module, targets: tuple[str, ...]) -> None:
-    """Let what is large and depends on inputs alone wait for the call of ``targets`` before it in the program."""
+    """Let what depends on inputs alone wait for the call of ``targets`` before it in the program."""
     for function in (operation for operation in walk(module) if operation.name == "func.func"):
         _Pace(targets).hold(function)
 
@@ -44,7 +42,7 @@ class _Pace:
             if self._last is not None and self._fuses(operation):
                 self._read_later(operation)
             waits = any(operand in self._late for operand in operation.operands)
-            if called and self._last is not None and not waits and any(map(_is_large, operation.results)):
+            if called and self._last is not None and not waits and any(map(_has_several_elements, operation.results)):
                 operation = after(operation, self._last)
             if called:
                 self._last = operation.results[0]
@@ -61,9 +59,13 @@ class _Pace:
         )
 
     def _read_later(self, operation: Any) -> None:
-        """Have ``operation`` read large inputs minus a zero that comes after the last call, which changes no float."""
+        """Have ``operation`` read inputs minus a zero that comes after the last call, which changes no float."""
         for position, operand in enumerate(operation.operands):
-            if not isinstance(operand.owner, ir.Block) or element(operand) not in FLOATS or not _is_large(operand):
+            if (
+                not isinstance(operand.owner, ir.Block)
+                or element(operand) not in FLOATS
+                or not _has_several_elements(operand)
+            ):
                 continue
             if operand not in self._held:
                 with ir.InsertionPoint(operation):
@@ -83,5 +85,5 @@ class _Pace:
         return self._zeros[key]
 
 
-def _is_large(value: Any) -> bool:
-    return prod(shape(value)) >= SMALLEST
+def _has_several_elements(value: Any) -> bool:
+    return prod(shape(value)) > 1
