@@ -159,3 +159,21 @@ def test_a_result_that_was_brought_to_the_cpu_lies_there_as_in_eager_mode() -> N
     result = torch.compile(brought, backend="neuron")(x.to("neuron"))
     assert (result.device.type, result.stride()) == ("cpu", (1, 4))
     assert torch.equal(result, x * 2)
+
+
+def test_no_result_is_the_callers_tensor() -> None:
+    """Of one element along its dimension a cumulative sum is what it is of."""
+    x = torch.randn(2, 1, 3, device="neuron")
+    calls: list[Callable[[Tensor], Tensor]] = [
+        lambda x: x.cumsum(1),
+        lambda x: x.cumprod(1),
+        lambda x: x.cummax(1).values,
+        lambda x: x.cummin(1).values,
+        lambda x: x.logcumsumexp(1),
+        lambda x: x.roll(0, 0),
+        lambda x: x.sort(1).values,
+        lambda x: x.clone(),
+    ]
+    for result in torch.compile(lambda x: [call(x) for call in calls], backend="neuron", fullgraph=True)(x):
+        assert result.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+        assert torch.equal(result, x)

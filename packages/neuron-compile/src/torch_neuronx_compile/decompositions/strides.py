@@ -24,6 +24,7 @@ def keeping_order(op: OpOverload, decomposition: Callable[..., Any]) -> Callable
     """Return the decomposition of ``op``, with results laid out as ``op`` does.
 
     What stands for a write has the order of its first argument. Other results are contiguous where all arguments are.
+    No result is an argument: the program would return its caller's tensor.
     """
     if any(result.alias_info is not None for result in op._schema.returns):  # a view, or what was written into
         return decomposition
@@ -31,10 +32,11 @@ def keeping_order(op: OpOverload, decomposition: Callable[..., Any]) -> Callable
 
     @wraps(decomposition)
     def call(*args: Any, **kwargs: Any) -> Any:
-        result = decomposition(*args, **kwargs)
+        given = list(_strided((*args, *kwargs.values())))
+        result = _apart(decomposition(*args, **kwargs), given)
         if writes and isinstance(args[0], Tensor) and isinstance(result, Tensor) and args[0].shape == result.shape:
             return _in_order_of(args[0], result)
-        if all(tensor.is_contiguous() for tensor in _strided((*args, *kwargs.values()))):
+        if all(tensor.is_contiguous() for tensor in given):
             return _contiguous(result)
         return result
 
@@ -48,6 +50,14 @@ def _strided(values: Iterable[Any]) -> Iterator[Tensor]:
                 yield value
         elif isinstance(value, list | tuple):
             yield from _strided(value)
+
+
+def _apart(result: Any, given: Sequence[Tensor]) -> Any:
+    if isinstance(result, Tensor):
+        return result.clone() if any(result is tensor for tensor in given) else result
+    if type(result) in (list, tuple):
+        return type(result)(_apart(one, given) for one in result)
+    return result
 
 
 def _contiguous(result: Any) -> Any:
