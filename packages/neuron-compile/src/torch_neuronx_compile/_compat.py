@@ -17,15 +17,19 @@ torch 2.13.0:
 - ``FakeTensorDeviceMismatchError``: how fake tensors refuse a mixture of devices.
 - ``FakeTensorMode.cache_clear``: forget results of calls that were traced for another backend.
 - ``InstructionTranslator.current_tx``: the trace that runs, its graph and its backend.
+- ``OpOverloadPacket._qualified_op_name``: its namespace, which overloads tell and packets do not.
 - ``SkipFrame``: how Dynamo leaves a frame to Python.
 - ``unimplemented``: how Dynamo breaks a graph.
 - ``_hop_name_to_variable_class``: what traces a call of an operator that takes functions. A break inside is an error
   for most of them, so that it has to come before.
+- ``OutputGraph.create_proxy``: what puts calls on streams and events into a graph. No fake tensor evaluates them, so
+  that no rule among those sees them.
 - ``TracingContext.fw_metadata``: which of a graph's outputs AOT Autograd copies into its inputs.
 - ``InputMutationAOTOutput``: the same of a joint graph, before there is that metadata.
 - ``create_synthetic_base_metadata``, ``OutputAliasInfo``, ``ViewMetaSequence``, ``as_strided_ViewMeta``: how a compiled
   call makes its outputs that are views of arguments, where arguments lie in one memory and are written into. PyTorch
   takes these views of that memory as if it were the argument.
+- ``compute_overlapping_tensors``, ``_has_symbolic_sizes_strides``: how AOT Autograd finds arguments in one memory.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
   it takes Inductor's only.
@@ -62,10 +66,12 @@ from torch._C import _functionalization
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback, SkipFrame, TensorifyScalarRestartAnalysis, unimplemented
+from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.precompile_context import PrecompileContext
 from torch._dynamo.symbolic_convert import InstructionTranslator as Translator
 from torch._dynamo.variables.higher_order_ops import _hop_name_to_variable_class as higher_order_variables
 from torch._functorch import config as _functorch_config
+from torch._functorch._aot_autograd import input_output_analysis as _input_output_analysis
 from torch._functorch._aot_autograd import runtime_wrappers as _runtime_wrappers
 from torch._functorch._aot_autograd.autograd_cache import (
     BypassAOTAutogradCache,
@@ -80,6 +86,7 @@ from torch._guards import CompileContext, TracingContext, detect_fake_mode
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 from torch._inductor import codecache as _codecache
 from torch._inductor.output_code import OutputCode
+from torch._ops import OpOverloadPacket
 from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode, unset_fake_temporarily
 from torch.fx._graph_pickler import GraphPickler, Options
@@ -201,6 +208,23 @@ def before_higher_order_calls(names: Iterable[str], rule: Callable[[Any, bool], 
     """
     for variable in {higher_order_variables[name] for name in names if name in higher_order_variables}:
         _call_before(variable, rule)
+
+
+def before_calls_in(namespace: str, rule: Callable[[str], None]) -> None:
+    """Have ``rule(name)`` called before Dynamo puts a call of an operator of ``namespace`` into a graph unevaluated."""
+    original = OutputGraph.create_proxy
+
+    def create_proxy(self: OutputGraph, kind: str, target: Any, *rest: Any, **others: Any) -> Any:
+        if is_packet_of(namespace, target):
+            rule(target.__name__)
+        return original(self, kind, target, *rest, **others)
+
+    OutputGraph.create_proxy = create_proxy  # type: ignore[method-assign]
+
+
+def is_packet_of(namespace: str, target: Any) -> bool:
+    """Return whether ``target`` is an operator of ``namespace``, all of its overloads."""
+    return isinstance(target, OpOverloadPacket) and target._qualified_op_name.startswith(f"{namespace}::")
 
 
 def _call_before(variable: Any, rule: Callable[[Any, bool], None]) -> None:
@@ -344,6 +368,24 @@ def cached_functions(tag: str) -> Iterator[None]:
             yield
         finally:
             _thread.inductors_own = before
+
+
+@cache
+def let_pinned_sizes_overlap() -> None:
+    """Have AOT Autograd compare arguments in one memory also where Dynamo's symbols for their sizes have been pinned.
+
+    It takes sizes that read as numbers for those of a tensor without symbols, which this comparison then refuses.
+    """
+    names: Any = _input_output_analysis
+    original = names.compute_overlapping_tensors
+
+    def overlapping(tensors: Sequence[torch.Tensor], symbolic: bool) -> set[int]:
+        found: set[int] = original(
+            tensors, symbolic=symbolic or any(tensor._has_symbolic_sizes_strides for tensor in tensors)
+        )
+        return found
+
+    names.compute_overlapping_tensors = overlapping
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Every private name of torch that the core's Python touches, with the version it was written for and the reason."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,6 +48,28 @@ def register_absent_backend() -> None:
     acc = torch._C._acc
     acc.register_python_privateuseone_hook(_AbsentHooks())
     acc.register_python_privateuseone_device_guard(_AbsentGuard())
+
+
+# COMPAT(torch 2.13): the marks that torch.compiler.disable and assume_constant_result leave. These functions are public
+# and import Dynamo, which takes a second that a program that compiles nothing does not have to pay.
+
+
+def run_between_graphs(functions: Iterable[Callable[..., Any]]) -> None:
+    """Have Dynamo break its graph at a call of one of ``functions`` and look neither into it nor into what it calls."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    for function in functions:
+        marked: Any = function
+        marked._torchdynamo_disable = True
+        marked._torchdynamo_disable_msg = "it asks for the state of the device or changes it"
+        frames.set_code_exec_strategy(marked.__code__, skip)
+
+
+def fold_into_graphs(functions: Iterable[Callable[..., Any]]) -> None:
+    """Have Dynamo call ``functions`` while it traces and take what they return as constants."""
+    for function in functions:
+        marked: Any = function
+        marked._dynamo_marked_constant = True
 
 
 def register_process_group(name: str, create: Callable[..., Any]) -> None:

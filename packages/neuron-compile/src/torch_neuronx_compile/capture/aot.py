@@ -16,6 +16,7 @@ from torch_neuronx_compile._compat import (
     backward_with_forward,
     cached_functions,
     current_translator,
+    let_pinned_sizes_overlap,
     min_cut_rematerialization_partition,
     recomputing,
     views_of_arguments,
@@ -67,6 +68,7 @@ def trace(
         decompositions=_Decompositions(),
         partition_fn=_partition,
     )
+    let_pinned_sizes_overlap()
     # Attention is one operator of the graph, which the decompositions take apart; where it cannot be, its definition.
     caching = nullcontext() if cache_tag is None else cached_functions(cache_tag)
     try:

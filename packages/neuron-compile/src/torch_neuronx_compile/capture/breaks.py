@@ -5,7 +5,8 @@ reaches, whatever form the user wrote, and raises Dynamo's own ``Unsupported``: 
 splits the function at that call, with ``fullgraph=True`` the error is the user's. The rule does nothing unless the
 running compilation is for this backend.
 
-Operators that take functions, such as ``torch.cond``, are looked at before Dynamo traces their functions.
+Operators that take functions, such as ``torch.cond``, are looked at before Dynamo traces their functions; calls on
+streams and events, which no fake tensor evaluates, before Dynamo puts them into the graph.
 
 Two things escape the rule, and are answered by tracing once more (:func:`handing_over`): results that fake tensors
 keep from a trace for another backend, and calls that turn out not to lower.
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import fx
@@ -28,19 +29,21 @@ from torch_neuronx_compile._compat import (
     FakeTensorDeviceMismatchError,
     RetraceFrame,
     Translator,
+    before_calls_in,
     before_higher_order_calls,
     clear_fake_tensor_cache,
     current_compilation,
     current_translator,
     first_fake_tensor_rule,
     graph_break,
+    is_packet_of,
     leave_frame_of_torch,
     traced_inputs,
     user_stack,
 )
 from torch_neuronx_compile.capture import mixed_devices
 from torch_neuronx_compile.errors import GraphCompilationError
-from torch_neuronx_compile.support import learned
+from torch_neuronx_compile.support import learned, streams
 from torch_neuronx_compile.support.control_flow import REASONS
 from torch_neuronx_compile.support.verdict import foreign, may_break, why_not
 
@@ -65,6 +68,9 @@ _claims: dict[Callable[..., Any], Claim] = {}
 _told: set[tuple[str, str, str]] = set()
 _retraced: "WeakKeyDictionary[object, set[str]]" = WeakKeyDictionary()
 
+_for_neuron: "WeakSet[object]" = WeakSet()
+"""Compilations known to be for this backend, whatever their trace has met so far."""
+
 
 class _Cached:
     stale = False
@@ -76,6 +82,7 @@ def install(backend: Callable[..., Any], claim: Claim = lambda args, kwargs: Tru
     if not _claims:
         first_fake_tensor_rule(_applies, _rule)
         before_higher_order_calls(REASONS, _higher_order_rule)
+        before_calls_in(streams.NAMESPACE, _stream_rule)
         clear_fake_tensor_cache()
     _claims[backend] = claim
 
@@ -102,6 +109,9 @@ def handing_over(module: fx.GraphModule) -> Iterator[None]:
         _Cached.stale = False
         clear_fake_tensor_cache()
         raise RetraceFrame(restart_reason="results for another backend were remembered")
+    if translator is not None and _holds_stream_calls(module) and current_compilation() not in _for_neuron:
+        _for_neuron.add(current_compilation())
+        raise RetraceFrame(restart_reason="a call on a stream came before the first tensor of the device")
     with _handed_over():
         try:
             yield
@@ -118,6 +128,10 @@ def _handed_over() -> Iterator[None]:
         yield
     finally:
         _state.handed_over -= 1
+
+
+def _holds_stream_calls(module: fx.GraphModule) -> bool:
+    return any(is_packet_of(streams.NAMESPACE, node.target) for node in module.graph.nodes)
 
 
 def _learn(module: fx.GraphModule, culprit: fx.Node, reason: str) -> None:
@@ -209,6 +223,15 @@ def _higher_order_rule(op: Any, fixed: bool) -> None:
     leave_frame_of_torch(translator)
     name = op.__name__ if hasattr(torch, op.__name__) else f"ops.higher_order.{op.__name__}"
     _break(translator, f"torch.{name}", op, reason)
+
+
+def _stream_rule(name: str) -> None:
+    claim, translator = _claim(), current_translator()
+    if claim is None or translator is None:
+        return
+    if current_compilation() not in _for_neuron and not claim(traced_inputs(translator), {}):
+        return
+    _break(translator, streams.SPELLINGS.get(name, name), f"{streams.NAMESPACE}::{name}", streams.REASON)
 
 
 def _claim() -> Claim | None:

@@ -123,17 +123,22 @@ class _Loading(Loader):
 
 
 def _on_device(module: "fx.GraphModule", inputs: Sequence[Any]) -> bool:
+    from torch_neuronx_compile._compat import is_packet_of
+
     values = [node.meta.get("example_value") for node in module.graph.nodes]
-    return _touches_device((inputs, values), {})
+    if _touches_device((inputs, values), {}):
+        return True
+    synchronized = (node.args for node in module.graph.nodes if is_packet_of("streams", node.target))
+    return any("neuron" in args for args in synchronized)
 
 
 def _touches_device(args: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a tensor or a device among arguments is on ``neuron``."""
+    """Return whether a tensor, a stream, an event or a device among arguments is on ``neuron``."""
     import torch
     from torch.utils._pytree import tree_leaves
 
     for leaf in tree_leaves((args, dict(kwargs))):
-        device = leaf.device if isinstance(leaf, torch.Tensor) else leaf
+        device = leaf.device if isinstance(leaf, (torch.Tensor, torch.Stream, torch.Event)) else leaf
         if isinstance(device, torch.device) and device.type == "neuron":
             return True
     return False

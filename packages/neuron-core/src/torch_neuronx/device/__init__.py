@@ -5,7 +5,8 @@ Everything PyTorch and its users ask of a device module by name is listed here; 
 
 from typing import Any
 
-from torch_neuronx.device import amp, memory, random
+from torch_neuronx import _compat
+from torch_neuronx.device import _opening, amp, cores, memory, random
 from torch_neuronx.device._opening import before_first_tensor as _lazy_init  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device._opening import is_in_bad_fork as _is_in_bad_fork  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device.cores import (
@@ -115,6 +116,61 @@ __all__ = [
     "stream",
     "synchronize",
 ]
+
+
+_compat.fold_into_graphs([device_count, get_device_capability, get_device_name, is_available, is_bf16_supported])
+_compat.run_between_graphs(
+    [
+        _opening.before_first_tensor,
+        _opening.layout,
+        _opening.lazy_init,
+        cores.device_index,
+        cores.exchange_device,
+        current_device,
+        device.__init__,
+        device.__enter__,
+        device.__exit__,
+        init,
+        is_initialized,
+        set_device,
+        synchronize,
+        empty_cache,
+        memory._dump_snapshot,
+        memory._record_memory_history,
+        max_memory_allocated,
+        max_memory_reserved,
+        mem_get_info,
+        memory_allocated,
+        memory_reserved,
+        memory_snapshot,
+        memory_stats,
+        memory_summary,
+        reset_accumulated_memory_stats,
+        reset_peak_memory_stats,
+        set_per_process_memory_fraction,
+        get_device_properties,
+        random.default_generator,
+        random.default_generators,
+        get_rng_state,
+        get_rng_state_all,
+        initial_seed,
+        manual_seed,
+        manual_seed_all,
+        seed,
+        seed_all,
+        set_rng_state,
+        set_rng_state_all,
+        Event.__new__,
+        Stream.__new__,
+        StreamContext.__init__,
+        StreamContext.__enter__,
+        StreamContext.__exit__,
+        current_stream,
+        default_stream,
+        set_stream,
+        stream,
+    ]
+)
 
 
 def get_dynamo_metrics() -> list[object]:
