@@ -151,3 +151,19 @@ class TestChoosing:
     def test_what_cannot_be_offered_for(self, offer: Callable[..., None], op: str, says: str) -> None:
         with pytest.raises(PluginError, match=says):
             offer(KernelOffer("wrong", op, lambda *_: None, lambda *_: True))
+
+
+def test_dynamo_does_not_look_into_what_runs_between_two_graphs() -> None:
+    """A kernel in Python may run in a function that Dynamo gave up: there it would trace how offers are asked."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(1):  # a break in a loop: the whole function runs in eager mode
+            torch._dynamo.graph_break()
+            x = F.rms_norm(x, (3,))
+        return x
+
+    x = torch.randn(1, 3)
+    result = torch.compile(call, backend="neuron")(x.to("neuron"))
+    torch.testing.assert_close(result.cpu(), call(x))
+    seen = [code() for code in torch._dynamo.convert_frame.input_codes.seen]
+    assert not [code.co_qualname for code in seen if code is not None and code.co_filename == offers.__file__]

@@ -13,6 +13,7 @@ import torch
 from torch_neuronx import config, plugins
 from torch_neuronx.errors import PluginError
 from torch_neuronx.kernels import KernelOffer
+from torch_neuronx_nki._compat import hide_from_dynamo
 
 _KEYS = ("AutogradPrivateUse1", "PrivateUse1")  # the second where nothing is recorded: torch.inference_mode
 _installed: dict[str, torch.library.Library] = {}
@@ -47,6 +48,7 @@ def _install(name: str, operator: torch._ops.OpOverload) -> torch.library.Librar
             "is so defined, or give it a kernel with torch.library.impl."
         )
     namespace, _, short = _qualified(operator).partition("::")
+    hide_from_dynamo(_call.__code__)
     library = torch.library.Library(namespace, "IMPL")  # type: ignore[no-untyped-call]
     for key in _KEYS:
         library.impl(short, partial(_call, name, operator), key)  # type: ignore[no-untyped-call]
