@@ -125,7 +125,7 @@ def fuzzed_lines(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     yield ""
     yield "Left out is what eager mode leaves open or gets wrong, and what PyTorch's compiler computes in its own way"
     yield "on every device: writes into windows, and where elements share memory; attention of infinities and NaN;"
-    yield "linear interpolation of infinities; medians along dimensions of expanded tensors."
+    yield "linear interpolation and `gelu` of infinities; medians along dimensions of expanded tensors."
     yield ""
     yield "What raises is compiled for the CPU as well, with PyTorch's own `aot_eager`: where that raises the same at"
     yield "the same line, PyTorch itself refuses the program. Another result counts as one whatever the CPU does."

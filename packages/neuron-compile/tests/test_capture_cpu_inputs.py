@@ -56,6 +56,35 @@ def test_what_the_program_copies_to_the_cpu_is_there(options: dict[str, Any]) ->
         assert [result.device.type for result in compiled(copied)(*device)] == ["cpu", "neuron", "cpu", "cpu"]
 
 
+def made(x: Tensor) -> tuple[Tensor, ...]:
+    lengths = torch.tensor([2, 1])
+    return x * 2, lengths, lengths.sum(), torch.arange(3).to(x.device) + x
+
+
+@pytest.mark.parametrize(
+    ("device", "places"), [("neuron", ["neuron", "cpu", "cpu", "neuron"]), ("cpu", ["neuron"] * 4)]
+)
+def test_what_the_program_makes_on_the_cpu_is_there(device: str, places: list[str]) -> None:
+    """Unless it is given arguments on the CPU, which count as if they were on the device."""
+    results = compiled(made)(torch.ones(3, device=device))
+    assert [result.device.type for result in results] == places
+    assert all(torch.equal(one.cpu(), other) for one, other in zip(results, made(torch.ones(3)), strict=True))
+
+
+def test_what_runs_between_graphs_gets_it_there() -> None:
+    model = nn.LSTM(4, 4, batch_first=True)
+    x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+
+    def packed(model: nn.Module, x: Tensor) -> Tensor:
+        sequence = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True)
+        result: Tensor = nn.utils.rnn.pad_packed_sequence(model(sequence)[0], batch_first=True)[0]
+        return result
+
+    expected = packed(model, x)
+    result = torch.compile(packed, backend="neuron")(model.to("neuron"), x.to("neuron"))
+    torch.testing.assert_close(result.cpu(), expected)
+
+
 def test_its_gradients_are_no_arguments_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCH_NEURONX_DYNAMO_DISABLE_CPU_AUTOCOPY", "1")
     x = torch.ones(3, device="neuron", requires_grad=True)

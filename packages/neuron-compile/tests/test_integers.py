@@ -15,6 +15,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "or": lambda x: x | 1,
     "xor": lambda x: x ^ 3,
     "left shift": lambda x: x << 2,
+    "left shift by a tensor": lambda x: x << (x & 3),
+    "right shift by a tensor": lambda x: x >> (x & 3),
     "right shift": lambda x: x >> 2,
     "any": lambda x: x.any(),
     "any in rows": lambda x: (x * 0).any(1),

@@ -52,6 +52,32 @@ def test_outputs_that_are_views(function: Callable[..., Sequence[Tensor]]) -> No
         assert [other.untyped_storage()._cdata == argument.untyped_storage()._cdata for argument in device] == shared
 
 
+def _copied_before(first: Tensor, rest: Tensor) -> tuple[Tensor, ...]:
+    flat, sums = rest.flatten(), first + 1
+    rest.add_(1)
+    first.zero_()
+    return flat, sums
+
+
+def test_arguments_with_gaps_that_are_both_written() -> None:
+    """Of every other column `flatten` is a copy."""
+    host, device = ([memory[:, 1::2], memory[1:, 1::2]] for memory in (_memory("cpu")[0], _memory("neuron")[0]))
+    expected, actual = _copied_before(*host), compiled(_copied_before)(*device)
+    assert all(torch.equal(other.cpu(), one) for one, other in zip([*expected, *host], [*actual, *device], strict=True))
+
+
+def test_other_sizes() -> None:
+    """PyTorch has another symbol for the size of the memory than for those of the arguments."""
+    call = compiled(_copied_before)
+    for rows in (2, 5, 3, 2):
+        host, device = (
+            [memory, memory[1:]] for memory in (torch.arange(float(rows)), torch.arange(float(rows)).to("neuron"))
+        )
+        expected, actual = _copied_before(*host), call(*device)
+        pairs = zip([*expected, *host], [*actual, *device], strict=True)
+        assert all(torch.equal(other.cpu(), one) for one, other in pairs)
+
+
 def test_a_call_that_the_cache_had() -> None:
     for _ in range(2):
         torch._dynamo.reset()

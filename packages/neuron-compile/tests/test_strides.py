@@ -119,6 +119,34 @@ def test_strides_of_a_view() -> None:
     assert torch.equal(compiled(moved[:, ::2]).cpu(), outside(x[:, ::2]))
 
 
+GAPPED: dict[str, Callable[[Tensor], Tensor]] = {
+    "as_strided": lambda x: x.as_strided((3, 4), (9, 2), 9),
+    "as_strided with elements shown twice": lambda x: x.as_strided((3, 3), (1, 2)),
+    "as_strided of a view": lambda x: x[1:].t().as_strided((2, 3), (10, 3), 2),
+    "as_strided of an expanded tensor": lambda x: x[:, :1].expand(10, 10).as_strided((2, 3), (0, 3)),
+    "unfold": lambda x: x.unfold(1, 3, 2),
+    "diagonal": lambda x: x.diagonal(1),
+    "diagonal of a transposed tensor": lambda x: x.view(2, 5, 5, 2).transpose(0, 3).diagonal(dim1=1, dim2=2),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_copy_of_a_view_with_gaps_keeps_its_elements(grad: bool) -> None:
+    """Where eager mode copies to reshape, what is written into the view afterwards does not show."""
+
+    def written_later(view: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def call(x: Tensor) -> Tensor:
+            y = x * 2
+            flat = view(y).flatten()
+            y.mul_(3)
+            return flat
+
+        return call
+
+    x = torch.randn(10, 10, generator=torch.Generator().manual_seed(0))
+    check_all({name: (written_later(view), (x,)) for name, view in GAPPED.items()}, grad=grad)
+
+
 LAID_OUT: dict[str, Callable[[Tensor], Tensor | tuple[Tensor, ...]]] = {
     "of a transposed tensor": lambda x: x.transpose(1, 2) * 2,
     "channels last": lambda x: (x + 1).contiguous(memory_format=torch.channels_last),

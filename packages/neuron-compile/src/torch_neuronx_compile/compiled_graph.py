@@ -12,6 +12,7 @@ from torch_neuronx.events import GraphExecuted
 from torch_neuronx.runtimes.interface import Executable
 from torch_neuronx_compile import random_ops
 from torch_neuronx_compile._compat import unset_fake_temporarily
+from torch_neuronx_compile.memory_order import inverse
 from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, Passed, TensorSpec
 
 Outputs = list[torch.Tensor | None]
@@ -152,7 +153,7 @@ def _finisher(unit: CompilationUnit, spec: TensorSpec) -> Any:
     """Return what is to be done to a result, or ``None``."""
     wide = unit.narrowed and spec.dtype is torch.float64
     back = unit.goes_back(spec)
-    places = [spec.order.index(dim) for dim in range(len(spec.order))]
+    places = inverse(spec.order)
     if not wide and not back and not spec.dtype.is_complex and not places:
         return None
 

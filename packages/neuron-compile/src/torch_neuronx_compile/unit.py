@@ -24,8 +24,8 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
-    brought: bool = False
-    """Whether the graph itself copies it from the device to the CPU and returns it."""
+    on_cpu: bool = False
+    """Whether the graph itself puts it on the CPU and returns it."""
     order: tuple[int, ...] = ()
     """A result's dimensions as they follow each other in memory, where these are not in order."""
 
@@ -77,10 +77,11 @@ class CompilationUnit:
     def goes_back(self, result: TensorSpec) -> bool:
         """Whether a result is copied to the CPU: a gradient goes where its leaf is, others if the user wants it.
 
-        The user says so for all that is on the CPU by a variable, and for one tensor by its ``.cpu()`` in the program.
+        The user says so for all that is on the CPU by a variable, and in the program for one tensor: by ``.cpu()``, or
+        by making it there.
         """
         return result.device.type == "cpu" and (
-            self.kind is GraphKind.BACKWARD or result.brought or config.get(config.RETAIN_DEVICE_MODE)
+            self.kind is GraphKind.BACKWARD or result.on_cpu or config.get(config.RETAIN_DEVICE_MODE)
         )
 
 

@@ -280,6 +280,13 @@ def _with_number(operator: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., 
     return decompose
 
 
+def shift_right(self: Tensor, other: Tensor) -> Tensor:
+    """Shift uint8 as int32: torch-mlir shifts it as if it had a sign."""
+    if torch.result_type(self, other) is not torch.uint8:
+        return NotImplemented  # type: ignore[no-any-return]
+    return torch.bitwise_right_shift(self.to(torch.int32), other.to(torch.int32)).to(torch.uint8)
+
+
 def absolute(self: Tensor) -> Tensor:
     """Return what has no sign as it is; torch-mlir converts others."""
     return self.clone() if self.dtype is torch.uint8 else NotImplemented
@@ -298,6 +305,9 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.bitwise_and.Scalar: _with_number(torch.bitwise_and),
     aten.bitwise_or.Scalar: _with_number(torch.bitwise_or),
     aten.bitwise_xor.Scalar: _with_number(torch.bitwise_xor),
+    aten.__lshift__.Tensor: torch.bitwise_left_shift,
+    aten.__rshift__.Tensor: torch.bitwise_right_shift,
+    aten.bitwise_right_shift.Tensor: shift_right,
     aten.__lshift__.Scalar: _with_number(torch.bitwise_left_shift),
     aten.__rshift__.Scalar: _with_number(torch.bitwise_right_shift),
     aten.bitwise_left_shift.Tensor_Scalar: _with_number(torch.bitwise_left_shift),

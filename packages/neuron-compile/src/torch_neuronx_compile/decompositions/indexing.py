@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from torch_neuronx_compile.decompositions.strides import elements, inverse
+from torch_neuronx_compile.decompositions.strides import elements
+from torch_neuronx_compile.decompositions.views import unfold
+from torch_neuronx_compile.memory_order import inverse
 from torch_neuronx_compile.structured_ops import (
     MAXIMUM,
     MINIMUM,
@@ -348,17 +350,6 @@ def slice_scatter(
     return torch.cat([part for part in parts if part.numel()], dim)
 
 
-def unfold(self: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Decompose into a gather of overlapping slices."""
-    if self.dim() == 0:
-        return self.reshape(1)[:size].clone()
-    dim = dimension % self.dim()
-    count = (self.shape[dim] - size) // step + 1
-    first = torch.arange(count, device=self.device).unsqueeze(1) * step
-    rows = gather_rows(self.movedim(dim, 0), first + torch.arange(size, device=self.device))
-    return rows.movedim(1, -1).movedim(0, dim)
-
-
 def diagonal_scatter(self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Decompose into a scatter to the diagonal's positions."""
     last = self.movedim((dim1 % self.dim(), dim2 % self.dim()), (-2, -1))
@@ -410,7 +401,6 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.replication_pad3d_backward.default: replication_pad_backward,
     aten.nonzero_static.default: nonzero_static,
     aten.slice_scatter.default: slice_scatter,
-    aten.unfold.default: unfold,
     aten.unfold_copy.default: unfold,
     aten.diagonal_scatter.default: diagonal_scatter,
     aten.as_strided_scatter.default: as_strided_scatter,

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile.memory_order import in_memory, inverse
+
 _SCATTERS = frozenset(
     {"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter", "aten::as_strided_scatter"}
 )
@@ -87,16 +89,6 @@ def laid_out(tensor: Tensor, strides: Sequence[int]) -> Tensor:
     order = in_memory(strides)
     permuted = tensor.permute(order)
     return tensor if permuted.is_contiguous() else permuted.contiguous().permute(inverse(order))
-
-
-def in_memory(strides: Sequence[int]) -> list[int]:
-    """Return the dimensions from the one whose neighbours are the furthest apart to that whose are the nearest."""
-    return sorted(range(len(strides)), key=lambda dim: -strides[dim])
-
-
-def inverse(order: Sequence[int]) -> list[int]:
-    """Return the order that undoes ``order``."""
-    return sorted(range(len(order)), key=lambda place: order[place])
 
 
 def elements(

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from torch_neuronx_compile._compat import detect_fake_mode
 from torch_neuronx_compile.decompositions.complex_numbers import REAL_FORMS, Complex, componentwise
-from torch_neuronx_compile.decompositions.table import decompositions
+from torch_neuronx_compile.passes.splice import splice
 
 
 def split_complex(graph: fx.Graph) -> None:
@@ -95,16 +94,7 @@ def _rewrite(graph: fx.Graph, node: fx.Node, parts: dict[fx.Node, Any]) -> None:
         flat, shape = pytree.tree_flatten(result)
         return flat
 
-    mode = detect_fake_mode([value.meta["val"] for value in nodes] or [node.meta["val"]])
-    assert mode is not None
-    with mode:
-        traced = make_fx(form, decomposition_table=decompositions())(*(value.meta["val"] for value in nodes))
-    for made in traced.graph.nodes:
-        made.meta.pop("tensor_meta", None)  # the importer would believe it where a later pass has changed the dtype
-    copied = dict(zip(traced.graph.find_nodes(op="placeholder"), nodes, strict=True))
-    with graph.inserting_before(node):
-        results = graph.graph_copy(traced.graph, copied)
-    result = pytree.tree_unflatten(list(results), shape)  # type: ignore[arg-type]
+    result = pytree.tree_unflatten(splice(graph, node, form, nodes), shape)
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
     else:

@@ -6,19 +6,21 @@ import torch
 from torch import fx
 
 
-def brought_to_cpu(graph: fx.Graph) -> set[fx.Node]:
-    """Return what is on the CPU because the graph copies from the device: those copies, and what is computed of them.
+def of_the_cpu(graph: fx.Graph) -> set[fx.Node]:
+    """Return what is on the CPU because the graph says so: copies from the device, and what is computed of them.
 
-    What comes of arguments on the CPU alone is not among them.
+    What it makes there is among them too, unless it is given arguments on the CPU: those were copied to the device,
+    and what comes of them is there.
     """
-    brought: set[fx.Node] = set()
+    given = any(_devices(node) == {"cpu"} for node in graph.find_nodes(op="placeholder"))
+    found: set[fx.Node] = set()
     for node in graph.nodes:
         if node.op != "call_function" or _devices(node) != {"cpu"}:
             continue
         operands = node.all_input_nodes
-        if any(operand in brought or "neuron" in _devices(operand) for operand in operands):
-            brought.add(node)
-    return brought
+        if not given or any(operand in found or "neuron" in _devices(operand) for operand in operands):
+            found.add(node)
+    return found
 
 
 def _devices(node: fx.Node) -> set[str]:

@@ -8,6 +8,9 @@ from torch.fx.node import map_arg
 
 from torch_neuronx_compile._compat import detect_fake_mode
 
+ORIGIN = ("stack_trace", "nn_module_stack", "seq_nr", "partitioner_tag", "recompute", "ac_graph_id")
+"""The metadata that calls take over from the one that they stand for."""
+
 
 class Emitter:
     """Adds calls to a graph in front of one of its nodes."""
@@ -21,7 +24,7 @@ class Emitter:
         with self._graph.inserting_before(self._before):
             node = self._graph.call_function(op, args, kwargs)
         node.meta["val"] = value_of(node)
-        for name in ("stack_trace", "nn_module_stack", "seq_nr", "partitioner_tag", "recompute", "ac_graph_id"):
+        for name in ORIGIN:
             if name in self._before.meta:
                 node.meta[name] = self._before.meta[name]
         return node

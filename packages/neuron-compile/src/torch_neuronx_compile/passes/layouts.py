@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import fx
 
-from torch_neuronx_compile.decompositions.strides import in_memory
+from torch_neuronx_compile.memory_order import in_memory
 from torch_neuronx_compile.unit import TensorSpec
 
 

@@ -7,7 +7,7 @@ from torch_neuronx_compile._compat import returned_outputs
 from torch_neuronx_compile.failures import failed
 from torch_neuronx_compile.passes.complex_numbers import split_complex
 from torch_neuronx_compile.passes.constants import lift_constants
-from torch_neuronx_compile.passes.devices import brought_to_cpu, move_to_cpu
+from torch_neuronx_compile.passes.devices import move_to_cpu, of_the_cpu
 from torch_neuronx_compile.passes.empty import fill_empty
 from torch_neuronx_compile.passes.expansions import rewrite_arguments
 from torch_neuronx_compile.passes.float64 import narrow_float64
@@ -18,6 +18,7 @@ from torch_neuronx_compile.passes.random import lift_seeds, seed_random_operator
 from torch_neuronx_compile.passes.symbols import data_dependent, specialise
 from torch_neuronx_compile.passes.truth_values import write_truth_values
 from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
+from torch_neuronx_compile.passes.views import copy_views
 from torch_neuronx_compile.support.control_flow import first_call_with_a_body, why_no_body
 from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, TensorSpec
 
@@ -49,11 +50,11 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     write_truth_values(graph)
     fill_uninitialized(graph)
     fill_empty(graph)
-    brought = brought_to_cpu(graph)
+    on_cpu = of_the_cpu(graph)
     if kind is GraphKind.FORWARD:  # what only the backward graph gets stays where it is
-        brought &= set(graph.output_node().args[0][: returned_outputs()])  # type: ignore[index, arg-type]
+        on_cpu &= set(graph.output_node().args[0][: returned_outputs()])  # type: ignore[index, arg-type]
     outputs = strip_outputs(graph)
-    results = tuple(_spec(node, brought=node in brought) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
+    results = tuple(_spec(node, on_cpu=node in on_cpu) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
     if kind is not GraphKind.BACKWARD:
         returned = outputs if kind is GraphKind.INFERENCE else outputs[: returned_outputs()]
         results = order_results(graph, results, {source.result for source in returned if isinstance(source, Computed)})
@@ -61,6 +62,7 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     arguments = prune_inputs(graph)
     constants = lift_constants(module, graph)
     seeds = lift_seeds(graph)
+    copy_views(graph, name)
     split_complex(graph)
     narrowed = narrow_float64(graph)
     move_to_cpu(graph)
@@ -80,9 +82,9 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     )
 
 
-def _spec(node: fx.Node, *, brought: bool = False) -> TensorSpec | None:
+def _spec(node: fx.Node, *, on_cpu: bool = False) -> TensorSpec | None:
     """Return the spec of a tensor, ``None`` for the placeholder of an integer."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         return None
-    return TensorSpec(tuple(int(extent) for extent in value.shape), value.dtype, value.device, brought)
+    return TensorSpec(tuple(int(extent) for extent in value.shape), value.dtype, value.device, on_cpu)
