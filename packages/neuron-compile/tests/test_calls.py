@@ -1,6 +1,8 @@
 """What a compiled call does with its arguments and results."""
 
 import gc
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -184,3 +186,23 @@ def test_an_input_that_is_changed_in_place_has_no_second_tensor_afterwards() -> 
     run(x)
     assert seen - before < 2**16  # the sum
     assert torch.accelerator.max_memory_allocated() - before < x.nbytes + 2**16  # the new value, until it is copied
+
+
+def test_a_forked_child_is_told() -> None:
+    """The threads that would run the program are the parent's: the call would wait for ever."""
+    code = """
+import os
+import torch
+x = torch.ones(600, 600, device="neuron")
+call = torch.compile(lambda x: (x @ x).sin().sum(0), backend="neuron")
+call(x)
+if (child := os.fork()) == 0:
+    try:
+        call(x)
+    except RuntimeError as error:
+        print(type(error).__name__, error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout.startswith("DeviceError Cannot use device neuron in a forked child"), run.stderr

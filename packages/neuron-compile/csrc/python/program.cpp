@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch_neuronx/alias.h>
+#include <torch_neuronx/device.h>
 #include <torch_neuronx/kernel_scope.h>
 
 #include "handlers/handler.h"
@@ -65,6 +66,9 @@ py::object Program::import(Imports& known, const at::Tensor& tensor) {
 }
 
 py::list Program::call(const py::list& inputs) {
+  if (C10_UNLIKELY(in_bad_fork())) { // XLA's threads are the parent's
+    raise_bad_fork();
+  }
   if (inputs.size() != imports_.size()) {
     throw py::value_error(
         "The program takes " + std::to_string(imports_.size()) + " inputs and got " + std::to_string(inputs.size()) +
