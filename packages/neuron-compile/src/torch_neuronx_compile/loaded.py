@@ -2,7 +2,9 @@
 
 import threading
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TypeVar
 
 from torch_neuronx import config, plugins
 from torch_neuronx.events import CacheLayer, CacheLookedUp
@@ -27,13 +29,37 @@ class Origin:
     """Microseconds that the compiler took; 0 where it did not run."""
 
 
+KEPT = 256
+"""How many programs are kept of each kind; graphs that run hold theirs whatever is kept here."""
+
+Value = TypeVar("Value")
+
+
+class _Recent(OrderedDict[Key, Value]):
+    """What was used last: programs take memory of the device, and nobody says when one is no longer needed."""
+
+    def find(self, key: Key) -> Value | None:
+        found = self.get(key)
+        if found is not None:
+            self.move_to_end(key)
+        return found
+
+    def keep(self, key: Key, value: Value) -> Value:
+        """Keep ``value`` unless something is kept under ``key``; return what is kept."""
+        kept = self.setdefault(key, value)
+        self.move_to_end(key)
+        if len(self) > KEPT:
+            self.popitem(last=False)
+        return kept
+
+
 _lock = threading.Lock()
-_loaded: dict[Key, Executable] = {}
-_neffs: dict[Key, bytes] = {}
+_loaded: _Recent[Executable] = _Recent()
+_neffs: _Recent[bytes] = _Recent()
 """NEFFs of loaded programs: what a saved graph takes along."""
-_built: dict[Key, bytes] = {}
+_built: _Recent[bytes] = _Recent()
 """NEFFs that were compiled and not loaded."""
-_brought: dict[Key, bytes] = {}
+_brought: _Recent[bytes] = _Recent()
 """NEFFs that came with saved graphs and were not loaded yet."""
 
 
@@ -46,31 +72,30 @@ def load(lowered: LoweredProgram, tools: Toolchain, runtime: Runtime, core: int)
     key = (*of_program, str(core))
     fresh = config.get(config.NEFF_DISABLE_CACHE)
     with _lock:
-        found = None if fresh else _loaded.get(key)
+        found = None if fresh else _loaded.find(key)
+        neff = _neffs.find(of_program)
     if not fresh:
         plugins.notify(CacheLookedUp(lowered.key, CacheLayer.MEMORY, found is not None, 0.0))
     if found is not None:
-        return found, Origin(CacheLayer.MEMORY, len(_neffs[of_program]))
+        return found, Origin(CacheLayer.MEMORY, 0 if neff is None else len(neff))
     neff, origin = _make(lowered, tools)
     executable = runtime.load(neff, core)
     with _lock:
-        _neffs[of_program] = neff
-        if fresh:
-            return executable, origin
-        return _loaded.setdefault(key, executable), origin
+        _neffs.keep(of_program, neff)
+        return executable if fresh else _loaded.keep(key, executable), origin
 
 
 def build(lowered: LoweredProgram, tools: Toolchain) -> Origin:
     """Compile ``lowered`` with ``tools`` without loading it; raises :class:`GraphCompilationError`."""
     key = tools.key(lowered.key)
     with _lock:
-        found = _built.get(key)
+        found = _built.find(key)
     plugins.notify(CacheLookedUp(lowered.key, CacheLayer.MEMORY, found is not None, 0.0))
     if found is not None:
         return Origin(CacheLayer.MEMORY, len(found))
     neff, origin = _make(lowered, tools)
     with _lock:
-        _built[key] = neff
+        _built.keep(key, neff)
     return origin
 
 
@@ -84,7 +109,7 @@ def neff_of(lowered: LoweredProgram, tools: Toolchain) -> bytes | None:
 def bring(lowered: LoweredProgram, tools: Toolchain, neff: bytes) -> None:
     """Have the next :func:`load` of ``lowered`` with ``tools`` take ``neff``, which came with a saved graph."""
     with _lock:
-        _brought[tools.key(lowered.key)] = neff
+        _brought.keep(tools.key(lowered.key), neff)
 
 
 def _make(lowered: LoweredProgram, tools: Toolchain) -> tuple[bytes, Origin]:
