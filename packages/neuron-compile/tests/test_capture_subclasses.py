@@ -5,6 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.testing._internal.two_tensor import TwoTensor
 
+from torch_neuronx_compile.errors import StaticShapeError
+
 from .helpers import compiled
 
 
@@ -56,3 +58,16 @@ def test_parameters_of_a_subclass(frozen: bool) -> None:
         results.append([*_parts(out.detach()), *([] if frozen else _parts(layer.weight.grad))])
     for expected, actual in zip(*results, strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_nested_tensor_is_refused_with_what_to_do() -> None:
+    """Its ragged dimension has no one size; what is made and padded inside has."""
+    rows = [torch.ones(2, 4, device="neuron"), torch.ones(3, 4, device="neuron")]
+    nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    with pytest.raises(StaticShapeError, match=r"nested tensor.*Pad it with torch\.nested\.to_padded_tensor"):
+        torch.compile(lambda x: x * 2, backend="neuron")(nested)
+
+    def padded(rows: list[Tensor]) -> Tensor:
+        return torch.nested.to_padded_tensor(torch.nested.nested_tensor(rows, layout=torch.jagged), 0.0)
+
+    assert torch.equal(torch.compile(padded, backend="neuron")(rows), padded(rows))

@@ -10,6 +10,7 @@ torch 2.13.0:
   that only warns.
 - ``detect_fake_mode``: the fake mode of a graph under construction; passes compute metadata of new nodes with it.
 - ``free_unbacked_symbols``: which shapes of a graph depend on data.
+- ``is_nested_int``: which sizes are those of a nested tensor's ragged dimension.
 - ``invoke_subgraph``: what a region marked by ``nested_compile_region`` is in Dynamo's graph.
 - ``TensorifyScalarRestartAnalysis``: the one exception of a backend that Dynamo answers by tracing the frame again.
 - ``op_implementations_checks``: the list behind ``register_op_impl``. Ours must come first: the rules of operators
@@ -30,12 +31,14 @@ torch 2.13.0:
   call makes its outputs that are views of arguments, where arguments lie in one memory and are written into. PyTorch
   takes these views of that memory as if it were the argument.
 - ``compute_overlapping_tensors``, ``_has_symbolic_sizes_strides``: how AOT Autograd finds arguments in one memory.
+- ``_reinterpret_tensor``: an output that shares memory with another one and is no view to autograd, as Inductor's.
 - ``TracingContext.extract_stack``, ``CompileContext``: where in the user's program the trace is, and which one it is.
 - ``SerializableAOTDispatchCompiler``, ``OutputCode``: what AOT Autograd's cache takes a compiled graph as; without them
   it takes Inductor's only.
 - ``bundled_autograd_cache``: the entry holds that object, not a key of Inductor's cache. The patch must still be in
   force when the backward graph is compiled.
 - ``force_non_lazy_backward_lowering``: hence this, and because both graphs are compiled at the same time.
+- ``donated_buffer``, ``bw_donated_idxs``: what a backward graph may write into; programs write into no input.
 - ``BypassAOTAutogradCache``: how an entry that cannot be kept is left out.
 - ``codecache.init_backend_registration``, ``custom_backend_passes``, ``custom_backend_codegen_configs``: what AOT
   Autograd's key says of Inductor's code generators, of which this backend uses none. To ask them is to import them all.
@@ -63,6 +66,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch._C import _functionalization
+from torch._C._dynamo import guards as _guards
 from torch._dynamo import config as _dynamo_config
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback, SkipFrame, TensorifyScalarRestartAnalysis, unimplemented
@@ -90,7 +94,7 @@ from torch._ops import OpOverloadPacket
 from torch._subclasses.fake_impls import op_implementations_checks
 from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode, unset_fake_temporarily
 from torch.fx._graph_pickler import GraphPickler, Options
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, is_nested_int
 
 from torch_neuronx_compile.xla_library import _jax
 
@@ -350,8 +354,18 @@ def _let_keys_leave_out_inductor() -> None:
 @contextmanager
 def backward_with_forward() -> Iterator[None]:
     """Have AOT Autograd hand over the backward graph together with the forward graph."""
-    with _functorch_config.patch(force_non_lazy_backward_lowering=True):
+    with _functorch_config.patch(force_non_lazy_backward_lowering=True, donated_buffer=False):
         yield
+
+
+def keep_what_is_saved() -> None:
+    """Say of the backward graph under compilation that it leaves what it is given as it is.
+
+    Else ``backward(retain_graph=True)`` is refused.
+    """
+    context = TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
 
 
 @contextmanager
@@ -368,6 +382,17 @@ def cached_functions(tag: str) -> Iterator[None]:
             yield
         finally:
             _thread.inductors_own = before
+
+
+def is_ragged(value: object) -> bool:
+    """Return whether ``value`` is a nested tensor, of which a size is the symbol of its offsets."""
+    return isinstance(value, torch.Tensor) and any(map(is_nested_int, value.shape))
+
+
+def reinterpret_tensor(tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+    """Return a tensor over the memory of ``tensor`` that is no view of it to autograd; ``offset`` is from its start."""
+    over: Callable[..., torch.Tensor] = _guards._reinterpret_tensor  # type: ignore[attr-defined]
+    return over(tensor, shape, strides, offset)
 
 
 @cache

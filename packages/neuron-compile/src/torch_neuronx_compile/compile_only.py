@@ -7,6 +7,7 @@ otherwise it runs, and a graph that was only compiled is loaded first.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,12 +15,12 @@ import torch
 from torch_neuronx.compiler import current_options, entered
 from torch_neuronx.runtimes.select import select_runtime
 from torch_neuronx_compile import metrics
-from torch_neuronx_compile.compiled_graph import CompiledGraph, Outputs
+from torch_neuronx_compile.compiled_graph import CompiledGraph, Outputs, view
 from torch_neuronx_compile.compilers.select import toolchain
 from torch_neuronx_compile.loaded import Origin, build, load
 from torch_neuronx_compile.metrics import NeuronCompilationMetrics
 from torch_neuronx_compile.options import CompileOptions
-from torch_neuronx_compile.unit import CompilationUnit, Computed, LoweredProgram, Passed
+from torch_neuronx_compile.unit import CompilationUnit, Computed, LoweredProgram, Passed, Viewed
 
 
 class ModalGraph:
@@ -83,17 +84,23 @@ def zeros(unit: CompilationUnit, arguments: list[Any]) -> Outputs:
     arguments.clear()
     outputs: Outputs = []
     updated = dict(enumerate(unit.updated))
+
+    @cache
+    def made(result: int) -> torch.Tensor:
+        spec = unit.results[result]
+        device = spec.device if unit.goes_back(spec) else unit.device
+        order = spec.order or tuple(range(len(spec.shape)))
+        return torch.empty_permuted(spec.shape, order, dtype=spec.dtype, device=device).zero_()
+
     for position, source in enumerate(unit.outputs):
         match source:
             case Computed(result):
                 spec = unit.results[result]
                 old = passed[updated[position]] if position in updated else None
-                if old is not None and (old.shape, old.dtype) == (spec.shape, spec.dtype):
-                    outputs.append(old)
-                    continue
-                device = spec.device if unit.goes_back(spec) else unit.device
-                order = spec.order or tuple(range(len(spec.shape)))
-                outputs.append(torch.empty_permuted(spec.shape, order, dtype=spec.dtype, device=device).zero_())
+                keeps = old is not None and (old.shape, old.dtype) == (spec.shape, spec.dtype)
+                outputs.append(old if keeps else made(result))
+            case Viewed():
+                outputs.append(view(made(source.result), source))
             case Passed(argument):
                 outputs.append(passed[argument])
             case None:

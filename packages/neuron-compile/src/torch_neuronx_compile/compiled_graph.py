@@ -11,9 +11,9 @@ from torch_neuronx.errors import NeuronError
 from torch_neuronx.events import GraphExecuted
 from torch_neuronx.runtimes.interface import Executable
 from torch_neuronx_compile import random_ops
-from torch_neuronx_compile._compat import unset_fake_temporarily
+from torch_neuronx_compile._compat import reinterpret_tensor, unset_fake_temporarily
 from torch_neuronx_compile.memory_order import inverse
-from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, Passed, TensorSpec
+from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, Passed, TensorSpec, Viewed
 
 Outputs = list[torch.Tensor | None]
 
@@ -108,6 +108,8 @@ class CompiledGraph:
                     outputs.append(results[result])
                 case Passed(argument):
                     outputs.append(passed[argument])
+                case Viewed():
+                    outputs.append(view(results[source.result], source))
                 case None:
                     outputs.append(None)
         return outputs
@@ -133,6 +135,11 @@ class CompiledGraph:
         return _as_real(
             tensor.detach().to(device=self._device, dtype=dtype), torch.float32 if self._narrowed else torch.float64
         )
+
+
+def view(result: torch.Tensor, viewed: Viewed) -> torch.Tensor:
+    """Return an output that shares the memory of ``result``, to autograd a tensor of its own, as all outputs are."""
+    return reinterpret_tensor(result, viewed.shape, viewed.strides, viewed.offset)
 
 
 def _as_real(tensor: torch.Tensor, wide: torch.dtype) -> torch.Tensor:

@@ -44,7 +44,18 @@ class Passed:
     argument: int
 
 
-OutputSource = Computed | Passed | None
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """An output that shares the memory of another one, or of what both are views of: a view of a program's result."""
+
+    result: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    """Elements from the start of the result."""
+
+
+OutputSource = Computed | Passed | Viewed | None
 """Where an output of the graph comes from; ``None``: there is no tensor."""
 
 

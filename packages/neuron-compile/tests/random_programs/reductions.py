@@ -132,7 +132,7 @@ def normalise(build: Builder) -> None:
     x = build.pick(lambda value: value.floating and value.rank > 0 and value.shape[-1] > 1)
     if x is not None:
         axis, last = build.axis(x), x.shape[-1]
-        channels = x.shape[1] if x.rank > 1 else 1
+        channels = x.shape[1] or 1 if x.rank > 1 else 1
         form = build.one(
             f"torch.softmax({{x}}, {axis})",
             f"torch.log_softmax({{x}}, {axis})",

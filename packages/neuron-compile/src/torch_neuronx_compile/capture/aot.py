@@ -16,6 +16,7 @@ from torch_neuronx_compile._compat import (
     backward_with_forward,
     cached_functions,
     current_translator,
+    keep_what_is_saved,
     let_pinned_sizes_overlap,
     min_cut_rematerialization_partition,
     recomputing,
@@ -52,6 +53,8 @@ def trace(
         return compile_one if cache_tag is None else SerializableAOTDispatchCompiler(SavedGraph, compile_one)
 
     def attempt(graph: fx.GraphModule, kind: GraphKind) -> Graph:
+        if kind is GraphKind.BACKWARD:
+            keep_what_is_saved()
         try:
             return compile_graph(graph, kind)
         except NEFFCompilationError as error:

@@ -37,6 +37,7 @@ from torch_neuronx_compile._compat import (
     first_fake_tensor_rule,
     graph_break,
     is_packet_of,
+    is_ragged,
     leave_frame_of_torch,
     traced_inputs,
     user_stack,
@@ -316,6 +317,8 @@ def _describe(argument: Any, takes_gradients: bool) -> str:
     match argument:
         case fx.Node():
             return _describe(argument.meta.get("example_value", argument.meta.get("val")), takes_gradients)
+        case torch.Tensor() if is_ragged(argument):
+            return repr(argument)
         case torch.Tensor():
             dtype = str(argument.dtype).removeprefix("torch.")
             gradient = " with gradient" if argument.requires_grad and takes_gradients else ""

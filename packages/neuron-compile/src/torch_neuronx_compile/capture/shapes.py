@@ -5,16 +5,21 @@ from typing import Any
 
 import torch
 
-from torch_neuronx_compile._compat import free_unbacked_symbols, marked_dynamic, wants_dynamic_shapes
+from torch_neuronx_compile._compat import free_unbacked_symbols, is_ragged, marked_dynamic, wants_dynamic_shapes
 from torch_neuronx_compile.errors import StaticShapeError
 
 
 def check_static(inputs: Sequence[Any] = ()) -> None:
-    """Raise :class:`StaticShapeError` if a range of shapes was asked for, by any of PyTorch's three ways."""
+    """Raise :class:`StaticShapeError` if a range of shapes was asked for, by any of PyTorch's ways, or is needed."""
     if wants_dynamic_shapes():
         raise _refusal("torch.compile(backend='neuron') was called with dynamic=True")
     if any(isinstance(value, torch.Tensor | torch.SymInt) and free_unbacked_symbols(value) for value in inputs):
         raise _refusal("shapes_spec, or mark_unbacked, leaves a size of an input open")
+    if any(map(is_ragged, inputs)):
+        raise StaticShapeError(
+            "An argument is a nested tensor, whose ragged dimension has no one size, and a NEFF has static shapes. Pad "
+            "it with torch.nested.to_padded_tensor, or keep what takes it out of the compiled function."
+        )
     marked = marked_dynamic()
     if marked is not None:
         raise _refusal(f"mark_dynamic, or shapes_spec, was applied to the input {marked}")

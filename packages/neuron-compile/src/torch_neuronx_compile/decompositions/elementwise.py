@@ -152,13 +152,6 @@ def copysign_scalar(self: Tensor, other: float) -> Tensor:
     return -size if math.copysign(1.0, other) < 0 else size
 
 
-def eq(self: Tensor, other: Tensor) -> Tensor:
-    """Compare floats by what they are not: torch-mlir takes ``x == x`` for true, which it is not for NaN."""
-    if not (self.is_floating_point() or other.is_floating_point()):
-        return NotImplemented  # type: ignore[no-any-return]
-    return torch.logical_not(torch.ne(self, other))
-
-
 def isinf(self: Tensor) -> Tensor:
     """Whether infinite. Complex numbers have a form of their own."""
     if self.is_complex():
@@ -280,11 +273,20 @@ def _with_number(operator: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., 
     return decompose
 
 
-def shift_right(self: Tensor, other: Tensor) -> Tensor:
-    """Shift uint8 as int32: torch-mlir shifts it as if it had a sign."""
-    if torch.result_type(self, other) is not torch.uint8:
-        return NotImplemented  # type: ignore[no-any-return]
-    return torch.bitwise_right_shift(self.to(torch.int32), other.to(torch.int32)).to(torch.uint8)
+def _shift(operator: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def decompose(self: Tensor, other: Tensor) -> Tensor:
+        """Decompose into the shift of one shape and dtype; torch-mlir expands and converts nothing here.
+
+        Bytes are shifted as int32: torch-mlir shifts them as if they had a sign.
+        """
+        kind = torch.result_type(self, other)
+        wide = torch.int32 if kind is torch.uint8 else kind
+        if self.shape == other.shape and self.dtype is wide and other.dtype is wide:
+            return NotImplemented  # type: ignore[no-any-return]
+        a, b = torch.broadcast_tensors(self.to(wide), other.to(wide))  # type: ignore[no-untyped-call]
+        return operator(a, b).to(kind)
+
+    return decompose
 
 
 def absolute(self: Tensor) -> Tensor:
@@ -307,7 +309,8 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.bitwise_xor.Scalar: _with_number(torch.bitwise_xor),
     aten.__lshift__.Tensor: torch.bitwise_left_shift,
     aten.__rshift__.Tensor: torch.bitwise_right_shift,
-    aten.bitwise_right_shift.Tensor: shift_right,
+    aten.bitwise_left_shift.Tensor: _shift(torch.bitwise_left_shift),
+    aten.bitwise_right_shift.Tensor: _shift(torch.bitwise_right_shift),
     aten.__lshift__.Scalar: _with_number(torch.bitwise_left_shift),
     aten.__rshift__.Scalar: _with_number(torch.bitwise_right_shift),
     aten.bitwise_left_shift.Tensor_Scalar: _with_number(torch.bitwise_left_shift),
@@ -326,7 +329,6 @@ DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
     aten.signbit.default: signbit,
     aten.copysign.Tensor: copysign,
     aten.copysign.Scalar: copysign_scalar,
-    aten.eq.Tensor: eq,
     aten.isinf.default: isinf,
     aten.hypot.default: hypot,
     aten.logaddexp.default: _logaddexp(torch.log1p, torch.exp),

@@ -14,6 +14,7 @@ from torch_neuronx_compile.decompositions.strides import keeping_order
 _FAMILIES = (
     "activations",
     "attention",
+    "comparisons",
     "convolution",
     "cumulative",
     "distributions",

@@ -1,4 +1,4 @@
-"""Arithmetic and comparisons of bools, which programs take for signed integers of one bit, in which True is -1.
+"""Sums of bools and comparisons with numbers: programs take bools for signed integers of one bit, in which True is -1.
 
 Exact. Tensors of other dtypes are left to the conversions of the operators.
 """
@@ -11,16 +11,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 aten = torch.ops.aten
-
-
-def _of_bools(operator: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    def decompose(self: Tensor, other: Tensor) -> Tensor:
-        """Decompose into logic."""
-        if self.dtype is not torch.bool or other.dtype is not torch.bool:
-            return NotImplemented  # type: ignore[no-any-return]
-        return operator(self, other)
-
-    return decompose
 
 
 def _with_number(operator: Callable[[Tensor, float], Tensor]) -> Callable[..., Tensor]:
@@ -45,10 +35,6 @@ def add(self: Tensor, other: Tensor | float, *, alpha: float = 1) -> Tensor:
 
 
 DECOMPOSITIONS: dict[OpOverload, Callable[..., Any]] = {
-    aten.gt.Tensor: _of_bools(lambda a, b: a & ~b),
-    aten.lt.Tensor: _of_bools(lambda a, b: ~a & b),
-    aten.ge.Tensor: _of_bools(lambda a, b: a | ~b),
-    aten.le.Tensor: _of_bools(lambda a, b: ~a | b),
     aten.add.Tensor: add,
     **{getattr(aten, name).Scalar: _with_number(getattr(torch, name)) for name in ("eq", "ne", "gt", "ge", "lt", "le")},
 }

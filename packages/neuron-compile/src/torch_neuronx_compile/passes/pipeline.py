@@ -20,7 +20,7 @@ from torch_neuronx_compile.passes.truth_values import write_truth_values
 from torch_neuronx_compile.passes.uninitialized import fill_uninitialized
 from torch_neuronx_compile.passes.views import copy_views
 from torch_neuronx_compile.support.control_flow import first_call_with_a_body, why_no_body
-from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, TensorSpec
+from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, TensorSpec, Viewed
 
 
 def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.device) -> CompilationUnit:
@@ -51,13 +51,14 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
     fill_uninitialized(graph)
     fill_empty(graph)
     on_cpu = of_the_cpu(graph)
-    if kind is GraphKind.FORWARD:  # what only the backward graph gets stays where it is
-        on_cpu &= set(graph.output_node().args[0][: returned_outputs()])  # type: ignore[index, arg-type]
-    outputs = strip_outputs(graph)
-    results = tuple(_spec(node, on_cpu=node in on_cpu) for node in graph.output_node().args[0])  # type: ignore[union-attr, arg-type]
-    if kind is not GraphKind.BACKWARD:
-        returned = outputs if kind is GraphKind.INFERENCE else outputs[: returned_outputs()]
-        results = order_results(graph, results, {source.result for source in returned if isinstance(source, Computed)})
+    count = _returned(graph, kind)
+    outputs = strip_outputs(graph, count)
+    returned = {source.result for source in outputs[:count] if isinstance(source, Computed | Viewed)}
+    results = tuple(
+        _spec(node, on_cpu=node in on_cpu and i in returned)  # what only the backward graph gets stays where it is
+        for i, node in enumerate(graph.output_node().args[0])  # type: ignore[arg-type]
+    )
+    results = order_results(graph, results, returned)
     specs = [_spec(node) for node in graph.find_nodes(op="placeholder")]
     arguments = prune_inputs(graph)
     constants = lift_constants(module, graph)
@@ -80,6 +81,14 @@ def prepare(module: fx.GraphModule, kind: GraphKind, name: str, device: torch.de
         outputs=outputs,
         results=tuple(spec for spec in results if spec is not None),
     )
+
+
+def _returned(graph: fx.Graph, kind: GraphKind) -> int:
+    """Return how many of the outputs the caller sees: what a backward graph gives, AOT Autograd takes."""
+    if kind is GraphKind.BACKWARD:
+        return 0
+    forward = returned_outputs() if kind is GraphKind.FORWARD else None
+    return len(graph.output_node().args[0]) if forward is None else forward  # type: ignore[arg-type]
 
 
 def _spec(node: fx.Node, *, on_cpu: bool = False) -> TensorSpec | None:

@@ -19,7 +19,7 @@ def copy_views(graph: fx.Graph, name: str) -> None:
             source, args = node.args[0], list(node.args[1:])
             if target is torch.ops.aten.as_strided.default:  # of the memory, whatever views of it lie between
                 args[2:] = [node.meta["val"].storage_offset()]
-                source = _behind_views(source)
+                source = behind_views(source)
             try:
                 (result,) = splice(graph, node, _of_one_tensor(form, args), [source])
             except NotImplementedError as error:
@@ -34,7 +34,7 @@ def _of_one_tensor(form: Callable[..., torch.Tensor], args: Sequence[Any]) -> Fo
     return lambda tensor: [form(tensor, *args)]
 
 
-def _behind_views(node: fx.Node) -> fx.Node:
+def behind_views(node: fx.Node) -> fx.Node:
     """Return the node whose memory ``node`` shows."""
     while isinstance(node.target, OpOverload) and _is_view(node.target):
         viewed = node.args[0]

@@ -14,10 +14,10 @@ from torch_neuronx_compile._compat import unset_fake_temporarily
 from torch_neuronx_compile.options import CompileOptions
 from torch_neuronx_compile.saved.envelope import pack, unpack
 from torch_neuronx_compile.saved.errors import SavedGraphError
-from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, LoweredProgram, Passed, TensorSpec
+from torch_neuronx_compile.unit import CompilationUnit, Computed, GraphKind, LoweredProgram, Passed, TensorSpec, Viewed
 
 _RECORDS: dict[str, type] = {
-    kind.__name__: kind for kind in (CompilationUnit, CompileOptions, Computed, Passed, TensorSpec)
+    kind.__name__: kind for kind in (CompilationUnit, CompileOptions, Computed, Passed, TensorSpec, Viewed)
 }
 _LEFT_OUT = ("graph", "constants")
 """Fields of a unit that are kept apart or not at all."""
