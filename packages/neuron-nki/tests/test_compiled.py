@@ -118,7 +118,7 @@ def test_the_call_says_what_is_written_and_who_communicates() -> None:
 @pytest.mark.parametrize("text", ["", "!", "e30=", "eyJzaW11bGF0b3IiOiAxfQ=="])
 def test_a_call_of_another_version_is_an_error_that_says_so(text: str) -> None:
     with pytest.raises(NkiLaunchError, match="Compile the graph again"):
-        torch.ops.torch_neuronx_nki.launch_1([torch.ones(2)], text, False, [])
+        graph_calls.operator(1)([torch.ones(2)], text, False, [])
 
 
 def test_writes_and_results_of_every_form() -> None:
