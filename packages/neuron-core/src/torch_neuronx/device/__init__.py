@@ -5,10 +5,14 @@ Everything PyTorch and its users ask of a device module by name is listed here; 
 
 from typing import Any
 
-from torch_neuronx import _compat
-from torch_neuronx.device import _opening, amp, cores, memory, random
-from torch_neuronx.device._opening import before_first_tensor as _lazy_init  # noqa: F401 - PyTorch asks for it by this name
+import torch  # noqa: F401 - it registers the device, which needs _compat whole
+
+from torch_neuronx._compat import fold_into_graphs, run_between_graphs
+from torch_neuronx.device import amp, memory, random
+from torch_neuronx.device._opening import before_first_tensor as _lazy_init
 from torch_neuronx.device._opening import is_in_bad_fork as _is_in_bad_fork  # noqa: F401 - PyTorch asks for it by this name
+from torch_neuronx.device._opening import layout as _layout
+from torch_neuronx.device._opening import lazy_init as _open
 from torch_neuronx.device.cores import (
     current_device,
     device,
@@ -20,7 +24,8 @@ from torch_neuronx.device.cores import (
     set_device,
     synchronize,
 )
-from torch_neuronx.device.cores import exchange_device as _exchange_device  # noqa: F401 - PyTorch asks for it by this name
+from torch_neuronx.device.cores import device_index as _device_index
+from torch_neuronx.device.cores import exchange_device as _exchange_device
 from torch_neuronx.device.cores import maybe_exchange_device as _maybe_exchange_device  # noqa: F401 - PyTorch asks for it by this name
 from torch_neuronx.device.memory import (
     empty_cache,
@@ -118,14 +123,14 @@ __all__ = [
 ]
 
 
-_compat.fold_into_graphs([device_count, get_device_capability, get_device_name, is_available, is_bf16_supported])
-_compat.run_between_graphs(
+fold_into_graphs([device_count, get_device_capability, get_device_name, is_available, is_bf16_supported])
+run_between_graphs(
     [
-        _opening.before_first_tensor,
-        _opening.layout,
-        _opening.lazy_init,
-        cores.device_index,
-        cores.exchange_device,
+        _device_index,
+        _exchange_device,
+        _layout,
+        _lazy_init,
+        _open,
         current_device,
         device.__init__,
         device.__enter__,
