@@ -124,11 +124,12 @@ class _Loading(Loader):
 
 def _on_device(module: "fx.GraphModule", inputs: Sequence[Any]) -> bool:
     from torch_neuronx_compile._compat import is_packet_of
+    from torch_neuronx_compile.support.streams import NAMESPACE
 
     values = [node.meta.get("example_value") for node in module.graph.nodes]
     if _touches_device((inputs, values), {}):
         return True
-    synchronized = (node.args for node in module.graph.nodes if is_packet_of("streams", node.target))
+    synchronized = (node.args for node in module.graph.nodes if is_packet_of(NAMESPACE, node.target))
     return any("neuron" in args for args in synchronized)
 
 
