@@ -1,6 +1,7 @@
 """scaled_dot_product_attention in compiled graphs, and what its backward keeps."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -107,3 +108,54 @@ def test_the_result_is_kept_once_for_the_backward_and_the_next_projection() -> N
     inputs = {tensor.data_ptr() for tensor in (query, key, value, weight)}
     made = {tensor.data_ptr(): tensor.numel() for tensor in kept if tensor.data_ptr() not in inputs}
     assert sorted(made.values()) == [2 * 64, 2 * 64 * 4]  # a number per query, and the result
+
+
+def apart(batch: int, count: int, length: int, size: int) -> Tensor:
+    """Return heads as a projection gives them: those of a token lie side by side."""
+    return torch.randn(batch, length, count, size).transpose(1, 2)
+
+
+ORDERED, APART = torch.randn(2, 4, 6, 8), apart(2, 4, 6, 8)
+LAYOUTS: dict[str, tuple[tuple[Tensor, Tensor, Tensor], dict[str, Any]]] = {
+    "all in order": ((ORDERED, ORDERED, ORDERED), {}),
+    "all of a projection": ((APART, APART, APART), {}),
+    "only the query in order": ((ORDERED, APART, APART), {}),
+    "only the query of a projection": ((APART, ORDERED, ORDERED), {}),
+    "batches inside": ((torch.randn(4, 2, 6, 8).transpose(0, 1), APART, APART), {}),
+    "a query whose sizes lie apart": ((torch.randn(2, 4, 8, 6).mT, APART, APART), {}),
+    "queries that share keys": ((APART, apart(2, 2, 6, 8), apart(2, 2, 6, 8)), {"enable_gqa": True}),
+    "values of another size": ((APART, APART, apart(2, 4, 6, 5)), {}),
+    "a mask": ((APART, APART, APART), {"attn_mask": torch.ones(6, 6, dtype=torch.bool).tril()}),
+    "a mask of three dimensions": ((APART, APART, APART), {"attn_mask": torch.zeros(4, 6, 6)}),
+    "keys of one batch for all": ((APART, apart(1, 4, 6, 8), apart(1, 4, 6, 8)), {}),
+    "bfloat16": ((APART.bfloat16(), APART.bfloat16(), APART.bfloat16()), {"is_causal": True}),
+    "three dimensions": ((APART[0], APART[0], APART[0]), {}),
+}
+
+
+@pytest.mark.parametrize("case", LAYOUTS)
+@pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
+def test_results_are_laid_out_as_in_eager_mode(case: str, grad: bool) -> None:
+    """Also while the function is traced: code may branch on strides, and takes views by them."""
+    tensors, options = LAYOUTS[case]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        result = attention(q, k, v, **options)
+        return result, torch.tensor(result.stride(), device=result.device)
+
+    expected = attend(*tensors, options)[0]
+    for function in (attend, compiled(attend)):
+        moved = [tensor.to("neuron").requires_grad_(grad) for tensor in tensors]
+        assert [one.stride() for one in moved] == [one.stride() for one in tensors]
+        given = {name: one.to("neuron") if isinstance(one, Tensor) else one for name, one in options.items()}
+        result, traced = function(*moved, given)
+        assert tuple(traced.tolist()) == result.stride() == expected.stride()
+        tolerance = 1e-2 if case == "bfloat16" else 1e-5
+        torch.testing.assert_close(result.cpu(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_views_of_results_are_taken_as_in_eager_mode() -> None:
+    def merged(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, is_causal=True).transpose(1, 2).view(2, 6, 32)  # a view: heads lie side by side
+
+    check(merged, apart(2, 4, 6, 8), apart(2, 4, 6, 8), apart(2, 4, 6, 8), grad=True)

@@ -4,6 +4,8 @@ import copy
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 
@@ -24,6 +26,27 @@ def test_attention_equals_the_cpu_s(causal: bool, masked: bool, dtype: torch.dty
         assert found.is_neuron
         tolerance = {"rtol": 0.02, "atol": 0.02} if dtype == torch.bfloat16 else {}
         torch.testing.assert_close(found.cpu(), expected, **tolerance)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3), (1, 2, 0, 3)], ids=str)
+@pytest.mark.parametrize("size", [16, 5], ids=["flash", "composite"])
+def test_fake_attention_is_laid_out_as_real_attention(order: tuple[int, ...], size: int) -> None:
+    q, k = (torch.randn(3, 3, 3, 16, device="neuron").permute(order) for _ in range(2))
+    v = torch.randn(3, 3, 3, size, device="neuron").permute(order)
+    real = F.scaled_dot_product_attention(q, k, v)
+    with FakeTensorMode() as mode:
+        fake = F.scaled_dot_product_attention(*map(mode.from_tensor, (q, k, v)))
+    assert (fake.device.type, fake.shape, fake.stride()) == ("neuron", real.shape, real.stride())
+
+
+def test_traced_attention_has_parts_that_run() -> None:
+    """No device has a kernel for the operator that stands for attention where only its metadata is wanted."""
+    q, k, v = (torch.randn(2, 3, 5, 8, device="neuron") for _ in range(3))
+    traced = make_fx(F.scaled_dot_product_attention, tracing_mode="fake")(q, k, v)
+    assert not [node for node in traced.graph.nodes if "attention" in str(node.target)]
+    torch.testing.assert_close(traced(q, k, v), F.scaled_dot_product_attention(q, k, v))
+    compiled = torch.compile(F.scaled_dot_product_attention, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(q, k, v), F.scaled_dot_product_attention(q, k, v))
 
 
 def test_attention_layers_equal_the_cpu_s() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 from torch_neuronx_compile import attention_ops
+from torch_neuronx_compile.decompositions.strides import laid_out
 
 aten = torch.ops.aten
 Forward = tuple[Tensor, Tensor, None, None, int, int, Tensor, Tensor, None]
@@ -25,11 +26,15 @@ def attention(
     *,
     scale: float | None = None,
 ) -> Forward:
-    """Decompose; tensors are [batch, heads, length, size], keys and values may have fewer heads than queries."""
+    """Decompose; tensors are [batch, heads, length, size], keys and values may have fewer heads than queries.
+
+    The result has the query's layout where the CPU's kernel gives it that, else it is contiguous.
+    """
     compute = attention_ops.weigh if _is_empty(query, key, value) else attention_ops.attention
     output, logsumexp = compute(query, key, value, _four(attn_bias), is_causal, _factor(query, scale))
     number = torch.zeros((), dtype=torch.int64, device=query.device)
     output = output.transpose(1, 2)
+    output = laid_out(output, query.stride()) if _fits_kernel(query, key, value, attn_bias) else output.contiguous()
     return output, logsumexp, None, None, query.shape[-2], key.shape[-2], number, number, None
 
 
@@ -65,6 +70,19 @@ def attention_backward(
         found = list(attention_ops.attention_backward(*arguments))
     grads = [grad if wanted else None for grad, wanted in zip(found, grad_input_mask, strict=False)]
     return grads[0], grads[1], grads[2], grad_bias
+
+
+def _fits_kernel(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> bool:
+    """Return whether the CPU's flash kernel takes the call: by ``ATen/native/transformers/sdp_utils_cpp.h``."""
+    if any(tensor.shape[-1] != query.shape[-1] or tensor.stride(-1) != 1 for tensor in (query, key, value)):
+        return False
+    if 0 in (query.shape[-2], key.shape[-2]):
+        return False
+    scores = (*query.shape[:3], key.shape[2])
+    return bias is None or (
+        bias.dim() in (2, 4)
+        and all(given in (1, wanted) for given, wanted in zip(bias.shape[::-1], scores[::-1], strict=False))
+    )
 
 
 def _factor(query: Tensor, scale: float | None) -> float:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
-from torch_neuronx_compile.memory_order import in_memory, inverse
+from torch_neuronx_compile.memory_order import in_memory, inverse, is_dense, last_element
 
 _SCATTERS = frozenset(
     {"aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter", "aten::as_strided_scatter"}
@@ -98,14 +98,11 @@ def elements(
 
     ``None`` if it may show memory outside ``tensor``, which no graph is given.
     """
-    strides = tensor.stride()
-    order = in_memory(strides)
     first = 0 if storage_offset is None else storage_offset - int(tensor.storage_offset())
-    last = first + sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
-    dense = tensor.permute(order).is_contiguous()
-    if 0 not in size and not (dense and first >= 0 and last < tensor.numel()):
+    last = last_element(size, stride, first)
+    if 0 not in size and not (is_dense(tensor) and first >= 0 and last < tensor.numel()):
         return None
     place = torch.full((), first, dtype=torch.int64, device=tensor.device)
     for extent, step in zip(size, stride, strict=True):
         place = place[..., None] + torch.arange(extent, dtype=torch.int64, device=tensor.device) * step
-    return order, place
+    return in_memory(tensor.stride()), place

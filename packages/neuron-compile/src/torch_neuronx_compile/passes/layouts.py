@@ -6,7 +6,7 @@ from typing import cast
 import torch
 from torch import fx
 
-from torch_neuronx_compile.memory_order import in_memory
+from torch_neuronx_compile.memory_order import in_memory, is_dense
 from torch_neuronx_compile.unit import TensorSpec
 
 
@@ -24,13 +24,12 @@ def order_results(
         spec, value = specs[i], results[i].meta.get("val")
         if spec is None or not isinstance(value, torch.Tensor) or value.is_contiguous():
             continue
-        order = in_memory(value.stride())
-        permuted = value.permute(order)
-        if not permuted.is_contiguous():  # it has gaps, or elements that are one in memory
+        if not is_dense(value):  # it has gaps, or elements that are one in memory
             continue
+        order = in_memory(value.stride())
         with graph.inserting_before(output):
             results[i] = graph.call_function(torch.ops.aten.permute.default, (results[i], order))
-        results[i].meta["val"] = permuted
+        results[i].meta["val"] = value.permute(order)
         ordered[i] = replace(spec, order=tuple(order))
     output.args = (tuple(results),)
     return tuple(ordered)

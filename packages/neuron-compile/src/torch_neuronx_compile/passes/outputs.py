@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from torch_neuronx_compile.memory_order import in_memory
+from torch_neuronx_compile.memory_order import is_dense
 from torch_neuronx_compile.passes.views import behind_views
 from torch_neuronx_compile.unit import Computed, OutputSource, Passed, Viewed
 
@@ -47,12 +47,12 @@ def _sharing(values: Sequence[Any]) -> dict[fx.Node, fx.Node]:
     return {
         node: source
         for node, source in sources.items()
-        if node is not source and outputs[source] > 1 and source.op == "call_function" and _is_dense(source.meta["val"])
+        if node is not source and outputs[source] > 1 and source.op == "call_function" and _is_whole(source.meta["val"])
     }
 
 
-def _is_dense(value: torch.Tensor) -> bool:
-    return value.numel() > 0 and value.permute(in_memory(value.stride())).is_contiguous()
+def _is_whole(value: torch.Tensor) -> bool:
+    return value.numel() > 0 and is_dense(value)
 
 
 def _view(node: fx.Node, result: int, source: fx.Node) -> Viewed:

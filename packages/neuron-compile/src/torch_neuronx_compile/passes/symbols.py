@@ -8,6 +8,7 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from torch_neuronx_compile._compat import detect_fake_mode, free_unbacked_symbols
+from torch_neuronx_compile.memory_order import last_element
 
 
 def specialise(graph: fx.Graph) -> None:
@@ -39,7 +40,7 @@ def _static(value: Any) -> Any:
     if not any(isinstance(number, torch.SymInt) for number in (*value.shape, *value.stride(), offset)):
         return value
     shape, strides = [*map(int, value.shape)], [*map(int, value.stride())]
-    last = int(offset) + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    last = last_element(shape, strides, int(offset))
     mode = detect_fake_mode(value)
     assert mode is not None
     with mode:
