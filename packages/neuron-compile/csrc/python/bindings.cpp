@@ -22,21 +22,21 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   py::class_<Program>(module, "Program")
       .def(
           py::init([](py::object execute,
-                      py::object device,
                       py::object import_array,
                       py::object export_array,
-                      size_t inputs,
+                      const py::list& inputs,
+                      py::list results,
                       c10::DeviceIndex core) {
             return Program(
-                Xla{std::move(execute), std::move(device), std::move(import_array), std::move(export_array)},
+                Xla{std::move(execute), std::move(import_array), std::move(export_array), std::move(results)},
                 inputs,
                 core);
           }),
           py::arg("execute"),
-          py::arg("device"),
           py::arg("import_array"),
           py::arg("export_array"),
           py::arg("inputs"),
+          py::arg("results"),
           py::arg("core"))
       .def("__call__", torch::wrap_pybind_function(&Program::call), py::arg("inputs"));
 

@@ -19,11 +19,13 @@ constexpr size_t kImportsPerInput = 16;
 constexpr const char* kFresh = "dltensor";
 constexpr const char* kTaken = "used_dltensor";
 
-void release_unused(PyObject* capsule) {
-  if (PyCapsule_IsValid(capsule, kFresh)) {
-    auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, kFresh));
-    managed->deleter(managed);
+// Where an array's elements are. jaxlib's own `unsafe_buffer_pointer` imports jax.
+const void* address_of(const py::object& capsule) {
+  const auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule.ptr(), kFresh));
+  if (managed == nullptr) {
+    throw py::error_already_set();
   }
+  return static_cast<const char*>(managed->dl_tensor.data) + managed->dl_tensor.byte_offset;
 }
 
 at::Tensor tensor_from(const py::object& capsule) {
@@ -36,30 +38,43 @@ at::Tensor tensor_from(const py::object& capsule) {
 
 } // namespace
 
-Program::Program(Xla xla, size_t inputs, c10::DeviceIndex core) : xla_(std::move(xla)), imports_(inputs), core_(core) {}
+Program::Program(Xla xla, const py::list& inputs, c10::DeviceIndex core) : xla_(std::move(xla)), core_(core) {
+  inputs_.reserve(inputs.size());
+  for (const auto& handle : inputs) {
+    auto description = py::reinterpret_borrow<py::object>(handle);
+    auto dtype = py::dtype::from_args(description.attr("dtype"));
+    auto shape = description.attr("shape").cast<std::vector<int64_t>>();
+    inputs_.push_back({std::move(description), std::move(dtype), std::move(shape), {}});
+  }
+}
 
-py::object Program::import(Imports& known, const at::Tensor& tensor) {
+py::object Program::import(Input& input, const at::Tensor& tensor) {
   const void* address = tensor.const_data_ptr();
-  for (const auto& [where, array] : known) {
+  for (const auto& [where, array] : input.known) {
     if (where == address && address != nullptr) {
       return array;
     }
   }
+  if (tensor.sizes() != input.shape || tensor.itemsize() != static_cast<size_t>(input.dtype.itemsize())) {
+    throw py::value_error(
+        "The program takes a tensor of " + c10::str(c10::IntArrayRef(input.shape)) + " with " +
+        std::to_string(input.dtype.itemsize()) + " bytes per element, and got one of " + c10::str(tensor.sizes()) +
+        " with " + std::to_string(tensor.itemsize()) + ".");
+  }
+  const bool empty = address == nullptr || tensor.numel() == 0;
   // A view of the address that does not keep its memory: remembered, it would hold the last activations of every graph.
   // It stays right for whatever tensor of this input is there later.
-  const auto options = at::TensorOptions().dtype(tensor.scalar_type());
-  const auto view = address == nullptr || tensor.numel() == 0
-      ? at::empty(tensor.sizes(), options)
-      : at::from_blob(const_cast<void*>(address), tensor.sizes(), options); // NOLINT: XLA only reads its inputs
-  const auto capsule = py::reinterpret_steal<py::object>(PyCapsule_New(at::toDLPack(view), kFresh, &release_unused));
-  auto array = xla_.import_array(capsule, xla_.device, py::none());
+  const auto view =
+      empty ? py::array(input.dtype, input.shape) : py::array(input.dtype, input.shape, address, py::none());
+  py::list views(1);
+  PyList_SET_ITEM(views.ptr(), 0, py::object(view).release().ptr());
+  auto array = xla_.import_array(input.description, py::arg("xs") = views);
   // XLA copies what is not aligned, and a copy must not be remembered.
-  if (address != nullptr && tensor.numel() != 0 &&
-      array.attr("unsafe_buffer_pointer")().cast<uintptr_t>() == reinterpret_cast<uintptr_t>(address)) {
-    if (known.size() < kImportsPerInput) {
-      known.emplace_back(address, array);
+  if (!empty && address_of(xla_.export_array(array)) == address) {
+    if (input.known.size() < kImportsPerInput) {
+      input.known.emplace_back(address, array);
     } else {
-      known[oldest_++ % kImportsPerInput] = {address, array};
+      input.known[oldest_++ % kImportsPerInput] = {address, array};
     }
   }
   return array;
@@ -69,17 +84,17 @@ py::list Program::call(const py::list& inputs) {
   if (C10_UNLIKELY(in_bad_fork())) { // XLA's threads are the parent's
     raise_bad_fork();
   }
-  if (inputs.size() != imports_.size()) {
+  if (inputs.size() != inputs_.size()) {
     throw py::value_error(
-        "The program takes " + std::to_string(imports_.size()) + " inputs and got " + std::to_string(inputs.size()) +
+        "The program takes " + std::to_string(inputs_.size()) + " inputs and got " + std::to_string(inputs.size()) +
         ".");
   }
-  static PyObject* const disassemble = PyUnicode_InternFromString("disassemble_into_single_device_arrays");
+  static PyObject* const consume = PyUnicode_InternFromString("consume_with_handlers");
   const at::AutoDispatchBelowADInplaceOrView raw;
   const KernelScope scope(core_);
   std::vector<at::Tensor> alive; // contiguous copies must outlive the call
-  py::list arrays(imports_.size());
-  for (size_t i = 0; i < imports_.size(); ++i) {
+  py::list arrays(inputs_.size());
+  for (size_t i = 0; i < inputs_.size(); ++i) {
     PyObject* object = PyList_GET_ITEM(inputs.ptr(), static_cast<Py_ssize_t>(i));
     if (!THPVariable_Check(object)) {
       throw py::type_error("Input " + std::to_string(i) + " of the program is no tensor.");
@@ -87,10 +102,10 @@ py::list Program::call(const py::list& inputs) {
     const auto& tensor = THPVariable_Unpack(object);
     py::object array;
     if (C10_LIKELY(tensor.is_contiguous())) {
-      array = import(imports_[i], tensor);
+      array = import(inputs_[i], tensor);
     } else {
       alive.push_back(tensor.contiguous());
-      array = import(imports_[i], alive.back());
+      array = import(inputs_[i], alive.back());
     }
     PyList_SET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i), array.release().ptr());
   }
@@ -99,14 +114,15 @@ py::list Program::call(const py::list& inputs) {
   if (!results) {
     throw py::error_already_set();
   }
-  const auto shards = py::reinterpret_steal<py::list>(PyObject_CallMethodNoArgs(results.ptr(), disassemble));
-  if (!shards) {
+  const auto made =
+      py::reinterpret_steal<py::list>(PyObject_CallMethodOneArg(results.ptr(), consume, xla_.handlers.ptr()));
+  if (!made) {
     throw py::error_already_set();
   }
-  py::list outputs(shards.size());
-  for (size_t i = 0; i < shards.size(); ++i) {
-    PyObject* shard = PyList_GET_ITEM(PyList_GET_ITEM(shards.ptr(), static_cast<Py_ssize_t>(i)), 0);
-    const auto capsule = py::reinterpret_steal<py::object>(PyObject_CallOneArg(xla_.export_array.ptr(), shard));
+  py::list outputs(made.size());
+  for (size_t i = 0; i < made.size(); ++i) {
+    PyObject* array = PyList_GET_ITEM(made.ptr(), static_cast<Py_ssize_t>(i));
+    const auto capsule = py::reinterpret_steal<py::object>(PyObject_CallOneArg(xla_.export_array.ptr(), array));
     if (!capsule) {
       throw py::error_already_set();
     }

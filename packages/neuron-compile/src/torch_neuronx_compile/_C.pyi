@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from torch_neuronx_compile.compilers.emulator.arrays import Description
+
 def handlers() -> dict[str, object]:
     """Return the capsule of every XLA handler by custom-call target."""
 
@@ -14,10 +16,10 @@ class Program:
     def __init__(
         self,
         execute: Callable[[list[Any]], Any],
-        device: object,
-        import_array: Callable[[object, object, None], Any],
+        import_array: Callable[..., Any],
         export_array: Callable[[Any], object],
-        inputs: int,
+        inputs: list[Description],
+        results: list[Any],
         core: int,
     ) -> None: ...
     def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]: ...

@@ -48,11 +48,6 @@ torch 2.13.0:
 - ``_TorchCompileInductorWrapper``: what ``torch.compile`` makes of ``mode`` and ``options`` for Inductor; ``dynamic``
   is kept on the wrapper of other backends only.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
-
-jaxlib 0.10.2:
-
-- ``buffer_to_dlpack_managed_tensor``, ``dlpack_managed_tensor_to_buffer``: the zero-copy door. The public one in jax
-  adds its own array type and 20 us.
 """
 
 import sys
@@ -96,8 +91,6 @@ from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTen
 from torch.fx._graph_pickler import GraphPickler, Options
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, is_nested_int
 
-from torch_neuronx_compile.xla_library import _jax
-
 __all__ = [
     "CannotBeCached",
     "FakeTensorDeviceMismatchError",
@@ -136,9 +129,6 @@ __all__ = [
     "wants_dynamic_shapes",
     "write_packages",
 ]
-
-capsule_of_array = _jax.buffer_to_dlpack_managed_tensor
-array_from_capsule = _jax.dlpack_managed_tensor_to_buffer
 
 
 def updated_inputs(forward: bool) -> tuple[int, ...]:

@@ -1,7 +1,6 @@
 """A loaded XLA:CPU program that reads and writes device memory in place."""
 
 import contextlib
-import importlib
 import os
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,10 +12,11 @@ import torch
 from torch_neuronx.errors import NEFFExecutionError
 from torch_neuronx.runtimes.interface import Executable, TensorInfo, Usage
 from torch_neuronx_compile import _C
-from torch_neuronx_compile._compat import array_from_capsule, capsule_of_array, unset_fake_temporarily
+from torch_neuronx_compile._compat import unset_fake_temporarily
+from torch_neuronx_compile.compilers.emulator.arrays import Arrays, described
 from torch_neuronx_compile.compilers.emulator.handlers import raise_plugins_error, register_own_handlers
 from torch_neuronx_compile.compilers.emulator.python_handler import reraised
-from torch_neuronx_compile.xla_library import compile_options, xla_client
+from torch_neuronx_compile.xla_library import capsule_of_array, compile_options, xla_client
 
 if TYPE_CHECKING:  # what compiles takes a fifth of a second, and who loads a program need not have it
     from torch_neuronx_compile.compilers.emulator.steps import Steps
@@ -52,10 +52,8 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def get_ready() -> None:
-    """Do once what the first program would wait for: start XLA, and import jax, which the first array asks for."""
+    """Do once what the first program would wait for: start XLA."""
     _client()
-    with contextlib.suppress(ImportError):
-        importlib.import_module("jax")
 
 
 class XlaExecutable(Executable):
@@ -80,8 +78,7 @@ class XlaExecutable(Executable):
             for usage, found in ((Usage.INPUT, tensors["inputs"]), (Usage.OUTPUT, tensors["outputs"]))
             for i, tensor in enumerate(found)
         )
-        self._device = _client().devices()[0]
-        devices = xla_client.DeviceList((self._device,))
+        devices = xla_client.DeviceList((_client().devices()[0],))
         try:
             self._loaded: Any = _client().deserialize_executable(serialized, devices, compile_options())
         except xla_client.XlaRuntimeError as error:
@@ -95,12 +92,13 @@ class XlaExecutable(Executable):
             written = [(operation, operands, numbers) for operation, operands, numbers in steps["steps"]]
             self._run = _C.Steps(len(tensors["inputs"]), constants, written, steps["results"], core)
             return
+        arrays = Arrays(devices)
         self._run = _C.Program(
             self._loaded.execute_sharded,
-            self._device,
-            array_from_capsule,
+            arrays.over_memory(),
             capsule_of_array,
-            len(tensors["inputs"]),
+            [described(*tensor) for tensor in tensors["inputs"]],
+            [arrays.of_result(described(*tensor)) for tensor in tensors["outputs"]],
             core,
         )
 
