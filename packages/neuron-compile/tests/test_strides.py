@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from .helpers import check_all
+from .helpers import check, check_all, compiled
 
 _ROWS = torch.tensor([2, 0])
 _MASK = torch.tensor([[True, False, True], [False, True, True], [False, False, True], [True, True, False]])
@@ -115,8 +116,8 @@ def test_strides_of_a_view() -> None:
 
     x = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
     moved = x.to("neuron")
-    compiled = torch.compile(outside, backend="neuron")
-    assert torch.equal(compiled(moved[:, ::2]).cpu(), outside(x[:, ::2]))
+    function = torch.compile(outside, backend="neuron")
+    assert torch.equal(function(moved[:, ::2]).cpu(), outside(x[:, ::2]))
 
 
 GAPPED: dict[str, Callable[[Tensor], Tensor]] = {
@@ -205,3 +206,77 @@ def test_no_result_is_the_callers_tensor() -> None:
     for result in torch.compile(lambda x: [call(x) for call in calls], backend="neuron", fullgraph=True)(x):
         assert result.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
         assert torch.equal(result, x)
+
+
+def _filter(x: Tensor, *shape: int) -> Tensor:
+    return torch.ones(shape, device=x.device)
+
+
+ORDERED: dict[str, Callable[[Tensor], Tensor]] = {
+    "convolution": lambda x: F.conv2d(x, _filter(x, 5, 4, 3, 3)),
+    "convolution with a bias": lambda x: F.conv2d(x, _filter(x, 5, 4, 3, 3), _filter(x, 5), stride=2, padding=1),
+    "convolution of groups": lambda x: F.conv2d(x, _filter(x, 4, 1, 3, 3), groups=4),
+    "transposed convolution": lambda x: F.conv_transpose2d(x, _filter(x, 4, 3, 2, 2)),
+    "activation of a convolution": lambda x: F.conv2d(x, _filter(x, 5, 4, 3, 3)).relu(),
+    "batch normalization of a convolution": lambda x: F.batch_norm(
+        F.conv2d(x, _filter(x, 5, 4, 3, 3)), None, None, training=True
+    ),
+    "pooling of a convolution": lambda x: F.max_pool2d(F.conv2d(x, _filter(x, 5, 4, 3, 3)), 2),
+    "average pooling": lambda x: F.avg_pool2d(x, 2),
+    "adaptive pooling": lambda x: F.adaptive_avg_pool2d(x, 3),
+    "adaptive maximum pooling": lambda x: F.adaptive_max_pool2d(x, 3),
+    "nearest neighbours": lambda x: F.interpolate(x, scale_factor=2),
+    "grid_sample": lambda x: F.grid_sample(x, torch.zeros(2, 3, 3, 2, device=x.device), align_corners=False),
+    "index": lambda x: x[_rows(x) // 2],
+    "sort": lambda x: x.sort(1).values,
+    "topk": lambda x: x.topk(2, 1).values,
+    "to a memory format": lambda x: x.to(memory_format=torch.channels_last),
+    "to a dtype and a memory format": lambda x: x.to(torch.float16, memory_format=torch.channels_last),
+    "zeros_like in a memory format": lambda x: torch.zeros_like(x, memory_format=torch.channels_last),
+    "softmax": lambda x: x.softmax(1),
+    "gelu": F.gelu,
+}
+ORDERS = {
+    "contiguous": torch.randn(2, 4, 6, 6),
+    "channels last": torch.randn(2, 6, 6, 4).permute(0, 3, 1, 2),
+    "transposed": torch.randn(4, 2, 6, 6).transpose(0, 1),
+}
+
+
+def _strides(tensor: Tensor) -> list[int]:
+    """Return the strides that decide where elements are."""
+    return [step for step, extent in zip(tensor.stride(), tensor.shape, strict=True) if extent > 1]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_results_have_the_order_that_operators_give_them(order: str) -> None:
+    """Also while they are traced: code may branch on strides."""
+
+    def all_of_them(x: Tensor) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
+        results = {name: function(x) for name, function in ORDERED.items()}
+        return results, {name: _strides(result) for name, result in results.items()}
+
+    x = ORDERS[order].to("neuron")
+    eager, seen = all_of_them(x)
+    results, traced = compiled(all_of_them)(x)
+    assert traced == seen
+    assert {name: _strides(result) for name, result in results.items()} == seen
+    for name, result in results.items():
+        torch.testing.assert_close(result, eager[name], msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_gradients_of_channels_last_convolutions() -> None:
+    x, weight = ORDERS["channels last"], torch.randn(5, 4, 3, 3).to(memory_format=torch.channels_last)
+
+    def rows(x: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(x, weight).permute(0, 2, 3, 1).view(-1, 5)  # a view: channels lie side by side
+
+    check(rows, x, weight, grad=True, atol=1e-4)
+    volumes = torch.randn(2, 3, 5, 6, 7).to(memory_format=torch.channels_last_3d)
+    check(
+        lambda x, w: F.conv3d(x, w).permute(0, 2, 3, 4, 1).view(-1, 4),
+        volumes,
+        torch.randn(4, 3, 3, 3, 3),
+        grad=True,
+        atol=1e-4,
+    )

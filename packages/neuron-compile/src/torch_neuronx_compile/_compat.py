@@ -47,6 +47,9 @@ torch 2.13.0:
 - ``caching_precompile``, ``PrecompileContext``: Dynamo's entries are written by ``save_cache_artifacts`` only.
 - ``_TorchCompileInductorWrapper``: what ``torch.compile`` makes of ``mode`` and ``options`` for Inductor; ``dynamic``
   is kept on the wrapper of other backends only.
+- ``disable_proxy_modes_tracing`` and what fake tensors raise: the layout of an operator's result is asked of the
+  operator while its decomposition is traced.
+- ``fake_impls.conv``, ``_conv_determine_backend_memory_format``: fake convolutions, and the layout of real ones.
 - ``unset_fake_temporarily``: a backend is called under a fake mode, and constants are real tensors.
 """
 
@@ -86,12 +89,23 @@ from torch._higher_order_ops.invoke_subgraph import invoke_subgraph
 from torch._inductor import codecache as _codecache
 from torch._inductor.output_code import OutputCode
 from torch._ops import OpOverloadPacket
+from torch._subclasses.fake_impls import conv as fake_convolution
 from torch._subclasses.fake_impls import op_implementations_checks
-from torch._subclasses.fake_tensor import FakeTensorDeviceMismatchError, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorDeviceMismatchError,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+    unset_fake_temporarily,
+)
 from torch.fx._graph_pickler import GraphPickler, Options
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing as untraced
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbols, is_nested_int
 
 __all__ = [
+    "CANNOT_BE_FAKED",
     "CannotBeCached",
     "FakeTensorDeviceMismatchError",
     "OutputCode",
@@ -110,10 +124,12 @@ __all__ = [
     "current_compilation",
     "current_translator",
     "detect_fake_mode",
+    "fake_convolution",
     "first_fake_tensor_rule",
     "free_unbacked_symbols",
     "graph_break",
     "invoke_subgraph",
+    "layout_of_convolution",
     "leave_frame_of_torch",
     "marked_dynamic",
     "min_cut_rematerialization_partition",
@@ -123,12 +139,21 @@ __all__ = [
     "traced_inputs",
     "unpickle_graph",
     "unset_fake_temporarily",
+    "untraced",
     "updated_inputs",
     "user_stack",
     "views_of_arguments",
     "wants_dynamic_shapes",
     "write_packages",
 ]
+
+CANNOT_BE_FAKED = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+"""What fake tensors raise for operators whose results they cannot describe."""
 
 
 def updated_inputs(forward: bool) -> tuple[int, ...]:
@@ -193,6 +218,12 @@ def graph_break(gb_type: str, *, context: str, explanation: str, hints: list[str
 def first_fake_tensor_rule(applies: Callable[[Any], bool], rule: Callable[..., Any]) -> None:
     """Put a rule before all others that fake tensors have; it may leave a call to them with ``NotImplemented``."""
     op_implementations_checks.insert(0, (applies, rule))
+
+
+def layout_of_convolution(input: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
+    """Return how oneDNN lays out the result of a convolution: channels last where the input or the weight is."""
+    backend = torch._C._ConvBackend.Mkldnn  # type: ignore[attr-defined]
+    return torch._C._conv_determine_backend_memory_format(input, weight, backend)
 
 
 def before_higher_order_calls(names: Iterable[str], rule: Callable[[Any, bool], None]) -> None:

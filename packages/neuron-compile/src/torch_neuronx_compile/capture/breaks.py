@@ -42,7 +42,7 @@ from torch_neuronx_compile._compat import (
     traced_inputs,
     user_stack,
 )
-from torch_neuronx_compile.capture import mixed_devices
+from torch_neuronx_compile.capture import convolution_layout, mixed_devices
 from torch_neuronx_compile.errors import GraphCompilationError
 from torch_neuronx_compile.support import learned, streams
 from torch_neuronx_compile.support.control_flow import REASONS
@@ -81,6 +81,7 @@ class _Cached:
 def install(backend: Callable[..., Any], claim: Claim = lambda args, kwargs: True) -> None:
     """Apply the rule when Dynamo traces for ``backend``, to calls whose arguments ``claim`` accepts."""
     if not _claims:
+        convolution_layout.install()
         first_fake_tensor_rule(_applies, _rule)
         before_higher_order_calls(REASONS, _higher_order_rule)
         before_calls_in(streams.NAMESPACE, _stream_rule)

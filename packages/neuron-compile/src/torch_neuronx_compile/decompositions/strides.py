@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 
+from torch_neuronx_compile._compat import CANNOT_BE_FAKED, untraced
 from torch_neuronx_compile.memory_order import in_memory, inverse, is_dense, last_element
 
 _SCATTERS = frozenset(
@@ -21,12 +22,16 @@ _SCATTERS = frozenset(
 )
 """What a write into a view is for the tensor behind it."""
 
+_LAID_OUT = frozenset({torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default})
+"""Whose decompositions lay out their results: it stands for what is laid out in two ways."""
+
 
 def keeping_order(op: OpOverload, decomposition: Callable[..., Any]) -> Callable[..., Any]:
     """Return the decomposition of ``op``, with results laid out as ``op`` does.
 
-    What stands for a write has the order of its first argument. Other results are contiguous where all arguments are.
-    No result is an argument: the program would return its caller's tensor.
+    What stands for a write has the order of its first argument. Other results are contiguous where all arguments are
+    and no memory format is asked for; else they have the order that ``op`` gives to fake tensors, as Dynamo has seen
+    it. No result is an argument: the program would return its caller's tensor.
     """
     if any(result.alias_info is not None for result in op._schema.returns):  # a view, or what was written into
         return decomposition
@@ -38,11 +43,29 @@ def keeping_order(op: OpOverload, decomposition: Callable[..., Any]) -> Callable
         result = _apart(decomposition(*args, **kwargs), given)
         if writes and isinstance(args[0], Tensor) and isinstance(result, Tensor) and args[0].shape == result.shape:
             return _in_order_of(args[0], result)
-        if all(tensor.is_contiguous() for tensor in given):
+        if kwargs.get("memory_format") is None and all(tensor.is_contiguous() for tensor in given):
             return _contiguous(result)
-        return result
+        return result if op in _LAID_OUT else _in_orders_of(_described(op, args, kwargs), result)
 
     return call
+
+
+def _described(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return what ``op`` itself gives of fake tensors, ``None`` where it cannot be said."""
+    try:
+        with untraced():
+            return op(*args, **kwargs)
+    except CANNOT_BE_FAKED:
+        return None
+
+
+def _in_orders_of(described: Any, result: Any) -> Any:
+    """Lay out ``result``, which may be several, as ``described``."""
+    if isinstance(result, Tensor) and isinstance(described, Tensor) and described.shape == result.shape:
+        return _in_order_of(described, result)
+    if type(result) in (list, tuple) and type(described) in (list, tuple) and len(described) == len(result):
+        return type(result)(map(_in_orders_of, described, result))
+    return result
 
 
 def _strided(values: Iterable[Any]) -> Iterator[Tensor]:
