@@ -16,6 +16,7 @@ namespace torch_neuronx::compile {
 namespace {
 
 constexpr size_t kImportsPerInput = 16;
+constexpr uintptr_t kAlignment = 64; // of what XLA:CPU reads in place
 constexpr const char* kFresh = "dltensor";
 constexpr const char* kTaken = "used_dltensor";
 
@@ -68,9 +69,11 @@ py::object Program::import(Input& input, const at::Tensor& tensor) {
       empty ? py::array(input.dtype, input.shape) : py::array(input.dtype, input.shape, address, py::none());
   py::list views(1);
   PyList_SET_ITEM(views.ptr(), 0, py::object(view).release().ptr());
-  auto array = xla_.import_array(input.description, py::arg("xs") = views);
-  // XLA copies what is not aligned, and a copy must not be remembered.
-  if (!empty && address_of(xla_.export_array(array)) == address) {
+  // XLA copies what is not aligned: before it returns if it is told to, else whenever a thread of its own gets to it.
+  const bool aligned = reinterpret_cast<uintptr_t>(address) % kAlignment == 0;
+  auto array = xla_.import_array(input.description, py::arg("xs") = views, py::arg("force_copy") = !aligned);
+  // A copy must not be remembered.
+  if (aligned && !empty && address_of(xla_.export_array(array)) == address) {
     if (input.known.size() < kImportsPerInput) {
       input.known.emplace_back(address, array);
     } else {

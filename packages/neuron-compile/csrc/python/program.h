@@ -13,7 +13,7 @@ namespace torch_neuronx::compile {
 // The Python objects of jaxlib that a call needs.
 struct __attribute__((visibility("hidden"))) Xla {
   pybind11::object execute;      // execute_sharded, bound to the program
-  pybind11::object import_array; // a description and, as `xs`, a list of one NumPy array, to an array over its memory
+  pybind11::object import_array; // a description, and a list `xs` of one NumPy array, to an array; see `Arrays`
   pybind11::object export_array; // an array to a DLPack capsule
   pybind11::list handlers;       // of each result: what makes its array
 };

@@ -39,9 +39,9 @@ class Arrays:
         self._sharding = Sharding(devices, xla_client.HloSharding.replicate())
 
     def over_memory(self) -> Callable[..., Any]:
-        """Return what makes an array of a description and ``xs``, a list of one NumPy array, whose memory it shares.
+        """Return what makes an array of a description and ``xs``, a list of one NumPy array.
 
-        It copies what is not aligned to 64 bytes.
+        It shares that one's memory if that is aligned to 64 bytes, and copies it where ``force_copy`` says so.
         """
         # Without enable_x64 it would narrow what has 64 bits.
         return partial(array_over, sharding=self._sharding, devices=self._devices, enable_x64=True)
