@@ -128,3 +128,18 @@ def test_an_infinity_and_a_nan_stay_what_they_are() -> None:
     results = compiled(function)(x.to("neuron"))
     for result, expected in zip(results, function(x), strict=True):
         torch.testing.assert_close(result.cpu(), expected, equal_nan=True, rtol=2e-5, atol=2e-4)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_windows_that_xla_takes_for_groups(groups: int) -> None:
+    """XLA died where a window is longer than the image along one axis, and as long as it is spread along another."""
+    torch.manual_seed(0)
+
+    def convolve(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv2d(x * 1.5, w, stride=2, padding=1, groups=groups)
+
+    def spread(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv_transpose2d(x * 1.5, w, stride=(1, 2), padding=(0, 1), dilation=(2, 1))
+
+    check(convolve, torch.randn(2, 2, 1, 8), torch.randn(2, 2 // groups, 2, 2), grad=True)
+    check(spread, torch.randn(1, 4, 2, 8), torch.randn(4, 1, 3, 2), grad=True)

@@ -103,6 +103,46 @@ def rewrite_convolution(operation: Any) -> None:
     (operation if transpose is None else transpose).results[0].replace_all_uses_with(made_by_call)
 
 
+def lengthen_window(operation: Any) -> None:
+    """Add a zero to a window along an axis that XLA would take for one of groups, and die.
+
+    Where a window is larger than its image, XLA lets them change places. It leaves out axes along which the window is
+    as long as the image is spread and moves by one element less, without padding, whatever the image's extent
+    (``AlgebraicSimplifierVisitor::SwapConvOperands``, jaxlib 0.10.2).
+    """
+    image, window = operation.operands
+    where = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
+    space = len(where.input_spatial_dimensions)
+    step, spread, dilation = (
+        numbers_of(operation, name, space) for name in ("window_strides", "lhs_dilation", "rhs_dilation")
+    )
+    low, high = padding_of(operation, space)
+    turned = _flags(operation, "window_reversal", space)
+    extents = [shape(image)[axis] for axis in where.input_spatial_dimensions]
+    longer = [0] * len(shape(window))
+    for i, axis in enumerate(where.kernel_spatial_dimensions):
+        length = shape(window)[axis]
+        as_of_groups = (spread[i], step[i], dilation[i], low[i], high[i]) == (length, length - 1, 1, 0, 0)
+        if as_of_groups and extents[i] > 1 and not turned[i]:
+            longer[axis], high[i] = 1, 1
+    if not any(longer):
+        return
+    none = [0] * len(longer)
+    with ir.InsertionPoint(operation):
+        kind = ir.RankedTensorType(window.type).element_type
+        zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(ir.RankedTensorType.get([], kind), _zero(kind)))
+        operation.operands[1] = stablehlo.pad(window, zero, none, longer, none)
+    i64 = ir.IntegerType.get_signless(64)
+    amounts = [amount for pair in zip(low, high, strict=True) for amount in pair]
+    operation.attributes["padding"] = ir.DenseElementsAttr.get(
+        [ir.IntegerAttr.get(i64, amount) for amount in amounts], ir.RankedTensorType.get([space, 2], i64)
+    )
+
+
+def _zero(kind: ir.Type) -> ir.Attribute:
+    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
+
+
 def _is_long(out: list[int], window: list[int]) -> bool:
     """Guess from sizes: the window of a kernel's gradient is a whole image, and its result the small kernel."""
     return all(small <= large for small, large in zip(out, window, strict=True)) and max(window) > 7

@@ -8,7 +8,7 @@ from jaxlib.mlir import ir
 from torch_neuronx_compile.compilers.composites import expand_composites
 from torch_neuronx_compile.compilers.emulator.rewrite import attention, normalization
 from torch_neuronx_compile.compilers.emulator.rewrite.contractions import rewrite_contraction
-from torch_neuronx_compile.compilers.emulator.rewrite.convolutions import rewrite_convolution
+from torch_neuronx_compile.compilers.emulator.rewrite.convolutions import lengthen_window, rewrite_convolution
 from torch_neuronx_compile.compilers.emulator.rewrite.pacing import pace
 from torch_neuronx_compile.compilers.emulator.rewrite.rows import rewrite_moments, rewrite_reduction, rewrite_softmax
 from torch_neuronx_compile.compilers.emulator.rewrite.windows import rewrite_window
@@ -40,6 +40,7 @@ _STEPS: tuple[dict[str, Callable[[Any], None]], ...] = (
         "stablehlo.convolution": rewrite_convolution,
         "stablehlo.reduce_window": rewrite_window,
     },
+    {"stablehlo.convolution": lengthen_window},
 )
 
 
