@@ -67,8 +67,8 @@ py::object Program::import(Input& input, const at::Tensor& tensor) {
   // It stays right for whatever tensor of this input is there later.
   const auto view =
       empty ? py::array(input.dtype, input.shape) : py::array(input.dtype, input.shape, address, py::none());
-  py::list views(1);
-  PyList_SET_ITEM(views.ptr(), 0, py::object(view).release().ptr());
+  py::list views;
+  views.append(view);
   // XLA copies what is not aligned: before it returns if it is told to, else whenever a thread of its own gets to it.
   const bool aligned = reinterpret_cast<uintptr_t>(address) % kAlignment == 0;
   auto array = xla_.import_array(input.description, py::arg("xs") = views, py::arg("force_copy") = !aligned);

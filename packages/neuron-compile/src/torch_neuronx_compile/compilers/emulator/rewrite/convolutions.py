@@ -18,6 +18,7 @@ from torch_neuronx_compile.compilers.emulator.rewrite.values import (
     whole_view,
 )
 from torch_neuronx_compile.compilers.emulator.rewrite.window_attributes import numbers_of, padding_of
+from torch_neuronx_compile.worker.constants import splat
 
 SMALLEST = 16 * 1024
 """Multiplications from which a call of ATen pays off."""
@@ -110,7 +111,7 @@ def lengthen_window(operation: Any) -> None:
     as long as the image is spread and moves by one element less, without padding, whatever the image's extent
     (``AlgebraicSimplifierVisitor::SwapConvOperands``, jaxlib 0.10.2).
     """
-    image, window = operation.operands
+    window = operation.operands[1]
     where = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
     space = len(where.input_spatial_dimensions)
     step, spread, dilation = (
@@ -118,29 +119,24 @@ def lengthen_window(operation: Any) -> None:
     )
     low, high = padding_of(operation, space)
     turned = _flags(operation, "window_reversal", space)
-    extents = [shape(image)[axis] for axis in where.input_spatial_dimensions]
     longer = [0] * len(shape(window))
     for i, axis in enumerate(where.kernel_spatial_dimensions):
         length = shape(window)[axis]
         as_of_groups = (spread[i], step[i], dilation[i], low[i], high[i]) == (length, length - 1, 1, 0, 0)
-        if as_of_groups and extents[i] > 1 and not turned[i]:
+        if as_of_groups and not turned[i]:
             longer[axis], high[i] = 1, 1
     if not any(longer):
         return
     none = [0] * len(longer)
     with ir.InsertionPoint(operation):
         kind = ir.RankedTensorType(window.type).element_type
-        zero = stablehlo.constant(ir.DenseElementsAttr.get_splat(ir.RankedTensorType.get([], kind), _zero(kind)))
+        zero = splat(ir.RankedTensorType.get([], kind), 0)
         operation.operands[1] = stablehlo.pad(window, zero, none, longer, none)
     i64 = ir.IntegerType.get_signless(64)
     amounts = [amount for pair in zip(low, high, strict=True) for amount in pair]
     operation.attributes["padding"] = ir.DenseElementsAttr.get(
         [ir.IntegerAttr.get(i64, amount) for amount in amounts], ir.RankedTensorType.get([space, 2], i64)
     )
-
-
-def _zero(kind: ir.Type) -> ir.Attribute:
-    return ir.IntegerAttr.get(kind, 0) if isinstance(kind, ir.IntegerType) else ir.FloatAttr.get(kind, 0.0)
 
 
 def _is_long(out: list[int], window: list[int]) -> bool:
